@@ -1,0 +1,52 @@
+"""The kinds of state that training keeps per parameter element, and what one rank holds of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class StateKind(StrEnum):
+    """What a byte is for. MASTER and the moments are the training state; PARAM is derived from MASTER by a cast."""
+
+    PARAM = "param"
+    GRAD = "grad"
+    MASTER = "master"
+    EXP_AVG = "exp_avg"
+    EXP_AVG_SQ = "exp_avg_sq"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMeta:
+    """A global tensor of the model: `dtype` is torch's name without the prefix ("float32")."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool = True
+
+    @property
+    def numel(self) -> int:
+        n = 1
+        for size in self.shape:
+            n *= size
+        return n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """Bytes that this rank holds now. `by_kind[kind][tier]`; gathered: whole units held beyond the shard; peaks since the last reset."""
+
+    by_kind: dict[str, dict[str, int]] = field(default_factory=dict)
+    gathered_bytes: int = 0
+    gathered_peak_bytes: int = 0
+    buffers_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Elements that passed the collectives since the engine started, counted as the ZeRO paper counts them:
+    an all-gather or a reduce-scatter of n elements moves n, an all-reduce moves 2n."""
+
+    elements: dict[str, int] = field(default_factory=dict)
+    bytes_sent: int = 0
+    calls: int = 0
