@@ -1,0 +1,294 @@
+"""JobSpec: what a user asks for, whole and immutable. Each field knows its unit, its bounds and its default.
+
+Short forms of the contract ("gpt-tiny", "cpu", "bf16", one number of workers, FSDP's names of stages) become the long
+form here and nowhere else. Rules that need two fields or the machine are in `admission.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+
+from service.domain.presets import PRESETS
+
+Tier = Literal["none", "cpu", "nvme"]
+Dtype = Literal["fp32", "bf16", "fp16"]
+Stage = Literal[0, 1, 2, 3, "auto"]
+
+FSDP_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}
+
+
+class Value(BaseModel):
+    """A frozen part of a spec; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=False)
+
+
+# ---- model ---------------------------------------------------------------------------------------------------------
+
+
+class GptModel(Value):
+    """A GPT of one's own size."""
+
+    name: Literal["gpt"] = "gpt"
+    layers: int = Field(6, ge=1, le=1000)
+    width: int = Field(384, ge=1, le=65536)
+    heads: int = Field(6, ge=1, le=1024)
+    vocab: int = Field(256, ge=2, le=2_000_000)
+    context: int = Field(256, ge=1, le=1_000_000)
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> GptModel:
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; make width a multiple of heads")
+        return self
+
+
+class HfModel(Value):
+    """A Hugging Face folder or id (config + safetensors)."""
+
+    hf: str = Field(min_length=1, max_length=1000)
+
+
+class PythonModel(Value):
+    """A function of the user's that returns the module, or (module, loss_fn)."""
+
+    python: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=300)
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+def _preset(value: object) -> object:
+    if isinstance(value, str) and value not in PRESETS:
+        raise ValueError(f"no preset of that name; there are {', '.join(PRESETS)}")
+    return value
+
+
+def _kind_of_model(value: object) -> str:
+    if isinstance(value, str):
+        return "preset"
+    keys = value if isinstance(value, dict) else vars(value) if isinstance(value, BaseModel) else {}
+    return "hf" if "hf" in keys else "python" if "python" in keys else "gpt"
+
+
+ModelSpec = Annotated[
+    Annotated[Annotated[str, Field(max_length=100), BeforeValidator(_preset)], Tag("preset")]
+    | Annotated[GptModel, Tag("gpt")]
+    | Annotated[HfModel, Tag("hf")]
+    | Annotated[PythonModel, Tag("python")],
+    Discriminator(_kind_of_model),
+]
+
+# ---- data ----------------------------------------------------------------------------------------------------------
+
+
+class TextData(Value):
+    """Files matched by a glob, read as bytes (vocab 256)."""
+
+    text: str = Field(min_length=1, max_length=1000)
+
+
+class TokensData(Value):
+    """A flat file of token ids, memory-mapped."""
+
+    tokens: str = Field(min_length=1, max_length=1000)
+    dtype: Literal["uint8", "uint16", "uint32", "int32", "int64"] = "uint16"
+
+
+class PythonData(Value):
+    """A function of the user's that returns a map-style dataset."""
+
+    python: str = Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$", max_length=300)
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+def _kind_of_data(value: object) -> str:
+    if isinstance(value, str):
+        return "stdlib"
+    keys = value if isinstance(value, dict) else vars(value) if isinstance(value, BaseModel) else {}
+    return "tokens" if "tokens" in keys else "python" if "python" in keys else "text"
+
+
+DataSpec = Annotated[
+    Annotated[Literal["stdlib"], Tag("stdlib")]
+    | Annotated[TextData, Tag("text")]
+    | Annotated[TokensData, Tag("tokens")]
+    | Annotated[PythonData, Tag("python")],
+    Discriminator(_kind_of_data),
+]
+
+# ---- engine --------------------------------------------------------------------------------------------------------
+
+
+class Offload(Value):
+    """Tier of each kind of state. `params: null` follows `optimizer` at stage 3 and stays on the device below it."""
+
+    optimizer: Tier = "none"
+    params: Tier | None = None
+    ratio: Annotated[float, Field(ge=0, le=1)] | Literal["auto"] = 1.0
+    path: str | None = Field(None, max_length=1000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        return {"optimizer": value} if isinstance(value, str) else value
+
+    @property
+    def is_none(self) -> bool:
+        return self.optimizer == "none" and self.params in (None, "none")
+
+
+class PrecisionSpec(Value):
+    """Types of the forward and backward, of reductions, and of buffers; the master is always fp32."""
+
+    params: Dtype = "bf16"
+    reduce: Dtype = "fp32"
+    buffers: Dtype = "fp32"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        return {"params": value} if isinstance(value, str) else value
+
+
+class UnitRuleSpec(Value):
+    """What communicates together: the modules of these classes, or as many as reach `min_params` parameters."""
+
+    layers: tuple[str, ...] | None = None
+    min_params: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> UnitRuleSpec:
+        if (self.layers is None) == (self.min_params is None):
+            raise ValueError("give layers or min_params, one of the two; or units: auto")
+        return self
+
+
+def _stage(value: object) -> object:
+    return FSDP_STAGES.get(value, value) if isinstance(value, str) else value
+
+
+# ---- size ----------------------------------------------------------------------------------------------------------
+
+
+class WorkerBounds(Value):
+    """How many workers a job may have."""
+
+    min: int = Field(1, ge=1, le=4096)
+    max: int = Field(1, ge=1, le=4096)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return {"min": value, "max": value}
+        if isinstance(value, dict) and "max" in value and "min" not in value:
+            return {"min": 1, **value}
+        if isinstance(value, dict) and "min" in value and "max" not in value:
+            return {**value, "max": value["min"]}
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> WorkerBounds:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is larger than max {self.max}; swap them")
+        return self
+
+
+class Resources(Value):
+    """Of one worker. Without any: one GPU on a cluster that has GPUs, else one CPU."""
+
+    gpu: float | None = Field(None, ge=0, le=16)
+    cpu: float | None = Field(None, ge=0, le=1024)
+    memory_gb: float | None = Field(None, gt=0, le=100_000)
+    accelerator: str | None = Field(None, max_length=100)
+
+
+# ---- training ------------------------------------------------------------------------------------------------------
+
+
+class OptimizerSpec(Value):
+    name: Literal["adamw"] = "adamw"
+    lr: float = Field(3.0e-4, gt=0, le=10)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
+    eps: float = Field(1.0e-8, gt=0, le=1)
+    weight_decay: float = Field(0.1, ge=0, le=10)
+
+
+class ScheduleSpec(Value):
+    name: Literal["constant", "cosine"] = "cosine"
+    warmup_steps: int = Field(20, ge=0, le=10**9)
+    min_lr_ratio: float = Field(0.1, ge=0, le=1)
+
+
+class TrainingSpec(Value):
+    """`batch_size` is global, in sequences. Neither it nor the data order ever depends on the number of workers."""
+
+    steps: int = Field(200, ge=1, le=10**9)
+    batch_size: int = Field(32, ge=1, le=1_000_000)
+    micro_batch_size: int = Field(4, ge=1, le=1_000_000)
+    seq_len: int = Field(256, ge=1, le=1_000_000)
+    seed: int = Field(1, ge=0, lt=2**63)
+    optimizer: OptimizerSpec = OptimizerSpec()
+    schedule: ScheduleSpec = ScheduleSpec()
+    clip_norm: float | None = Field(1.0, gt=0)
+    activation_checkpointing: bool = False
+
+
+class CheckpointSpec(Value):
+    """`uri: null` is a folder of the service's own."""
+
+    every_steps: int = Field(100, ge=1, le=10**9)
+    keep_last: int = Field(3, ge=1, le=10_000)
+    uri: str | None = Field(None, max_length=1000)
+
+
+class JobSpec(Value):
+    """The whole of it; `JobSpec.model_validate(document)` fills defaults and widens short forms."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] | None = None
+    model: ModelSpec
+    data: DataSpec = "stdlib"
+    engine: Literal["zero", "fsdp"] = "zero"
+    stage: Annotated[Stage, BeforeValidator(_stage)] = 2
+    offload: Offload = Offload()
+    units: Literal["auto"] | UnitRuleSpec = "auto"
+    precision: PrecisionSpec = PrecisionSpec()
+    workers: WorkerBounds = WorkerBounds()
+    resources: Resources = Resources()
+    training: TrainingSpec = TrainingSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    priority: int = Field(50, ge=0, le=100)
+    ds_config: dict[str, Any] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_that_follow_other_fields(cls, value: object) -> object:
+        return _fill(value) if isinstance(value, dict) else value
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal for specs that mean the same."""
+        return hashlib.sha256(self.model_dump_json().encode()).hexdigest()
+
+
+def _fill(document: dict[str, Any]) -> dict[str, Any]:
+    """`seq_len` follows the model's context and `micro_batch_size` the batch, where the user left them out."""
+    training = document.get("training", {})
+    if not isinstance(training, dict):
+        return document
+    filled = dict(training)
+    context = _context(document.get("model"))
+    if "seq_len" not in filled and context is not None:
+        filled["seq_len"] = min(256, context)
+    batch = filled.get("batch_size")
+    if "micro_batch_size" not in filled and isinstance(batch, int) and batch >= 1:
+        filled["micro_batch_size"] = next(size for size in (4, 3, 2, 1) if batch % size == 0)
+    return {**document, "training": filled}
+
+
+def _context(model: object) -> int | None:
+    if isinstance(model, str):
+        return PRESETS[model].context if model in PRESETS else None
+    context = model.get("context") if isinstance(model, dict) else None
+    return context if isinstance(context, int) and context >= 1 else None

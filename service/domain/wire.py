@@ -1,0 +1,133 @@
+"""The one message between the planes: a Heartbeat carries facts up, Orders ride down in its reply.
+
+The controller of an attempt posts a Heartbeat about every second and whenever something happened. Facts are delivered
+at least once and applied once: `facts_from` numbers the first fact of the message and the reply acknowledges.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.domain.spec import JobSpec
+
+PROTOCOL = 1
+
+Phase = Literal["starting", "running", "resizing", "recovering", "pausing", "ended"]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="constants")
+
+
+class WorkerReport(Message):
+    """A member of the present generation."""
+
+    worker_id: str
+    rank: int
+    pid: int
+    node: str
+    device: str
+    state: Literal["starting", "running", "lost", "leaving"]
+
+
+class Sample(Message):
+    """A point of a chart. `rank` is None for what is the group's; NaN and infinity are legal values of a loss."""
+
+    name: str
+    rank: int | None = None
+    step: int
+    generation: int
+    value: float
+    at: datetime
+
+
+class EventReport(Message):
+    """A line of the timeline; `kind` and the payload's fields are listed in `event.py`."""
+
+    kind: str
+    step: int | None = None
+    generation: int | None = None
+    at: datetime
+    payload: dict[str, Any] = Field(default_factory=dict)
+
+
+class CheckpointReport(Message):
+    """A published checkpoint, or one that retention removed (`removed`)."""
+
+    step: int
+    uri: str
+    size_bytes: int
+    files: int
+    duration_s: float
+    removed: bool = False
+    request_id: str | None = None
+    at: datetime
+
+
+class LogLine(Message):
+    rank: int | None = None
+    at: datetime
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    text: str
+
+
+class Fact(Message):
+    """One numbered fact; exactly one of the fields is set."""
+
+    event: EventReport | None = None
+    samples: tuple[Sample, ...] | None = None
+    checkpoint: CheckpointReport | None = None
+    logs: tuple[LogLine, ...] | None = None
+
+
+class Outcome(Message):
+    """How an attempt ended. `cause` decides which budget pays: the user's exceptions or lost machines."""
+
+    result: Literal["succeeded", "failed", "paused", "cancelled", "superseded"]
+    cause: Literal["user", "machine", "system"] | None = None
+    reason: str = ""
+
+
+class Heartbeat(Message):
+    protocol: int = PROTOCOL
+    job_id: str
+    attempt_id: str
+    phase: Phase
+    step: int
+    generation: int
+    world_size: int
+    workers: tuple[WorkerReport, ...] = ()
+    facts_from: int = 0
+    facts: tuple[Fact, ...] = ()
+    outcome: Outcome | None = None
+    at: datetime
+
+
+class Orders(Message):
+    """Wishes down. `acknowledged` is the number of the next fact the service wants; `action` is level-triggered."""
+
+    protocol: int = PROTOCOL
+    acknowledged: int
+    workers: int
+    action: Literal["run", "pause", "cancel", "leave"] = "run"
+    checkpoint_request: str | None = None
+
+
+class Brief(Message):
+    """What a controller fetches once, when it starts."""
+
+    protocol: int = PROTOCOL
+    job_id: str
+    attempt_id: str
+    attempt_number: int
+    spec: JobSpec
+    workers: int
+    checkpoint_uri: str
+    cache_folder: str
+    log_folder: str
+    ray_address: str
+    namespace: str
+    orphan_timeout_s: float
