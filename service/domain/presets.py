@@ -21,7 +21,7 @@ class GptShape:
         if min(self.layers, self.width, self.heads, self.vocab, self.context) < 1:
             raise ValueError(f"{self} needs every number to be at least 1")
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; make width a multiple of heads")
+            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; make it a multiple")
 
 
 PRESETS: Mapping[str, GptShape] = MappingProxyType(
