@@ -34,9 +34,7 @@ def micro_batches(*, step: int, batch_size: int, micro_batch_size: int) -> tuple
 
 def share(count: int, *, world_size: int) -> tuple[range, ...]:
     """Which of `count` micro-batches each rank takes: contiguous, sizes at most one apart."""
-    return tuple(
-        range(rank * count // world_size, (rank + 1) * count // world_size) for rank in range(world_size)
-    )
+    return tuple(range(rank * count // world_size, (rank + 1) * count // world_size) for rank in range(world_size))
 
 
 def rounds(count: int, *, world_size: int) -> int:

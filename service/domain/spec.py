@@ -42,7 +42,9 @@ class GptModel(Value):
     @model_validator(mode="after")
     def _heads_divide_width(self) -> GptModel:
         if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; make width a multiple of heads")
+            raise ValueError(
+                f"width {self.width} is not divisible by heads {self.heads}; make width a multiple of heads"
+            )
         return self
 
 

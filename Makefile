@@ -1,0 +1,83 @@
+# Everything a person needs, on a machine with Python 3.11+ and make. Paths are relative, so a space in the folder's name is fine.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
+PY := .venv/bin/python
+ORDER := tests/architecture tests/unit tests/contract tests/migrations tests/api tests/claims tests/elastic tests/e2e tests/browser
+SUITES := $(ORDER) $(filter-out $(ORDER) tests/fakes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+DASHBOARD := $(shell find api/dashboard -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
+export OMP_NUM_THREADS ?= 1
+
+# A copied or moved folder has scripts that point elsewhere: the stamp holds the path it was made for.
+ifneq "$(wildcard .venv/.installed)" ""
+ifneq "$(shell cat .venv/.installed)" "$(CURDIR)"
+$(shell rm -rf .venv)
+endif
+endif
+
+.PHONY: help install demo serve test check bench dashboard format
+.PHONY: check-format check-lint check-types check-imports check-tests test-dashboard
+
+help:
+	@echo "make demo     train a small GPT, resize it 2 -> 3 -> 2 while it trains (KEEP=1 leaves the service running)"
+	@echo "make serve    the service on 127.0.0.1:8000"
+	@echo "make test     the whole test suite"
+	@echo "make check    format, lint, types, import contracts, unit tests (under a minute)"
+	@echo "make bench    the benchmarks, side by side with the peers they name"
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Elastane needs Python 3.11 or newer with its venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv
+
+.venv/.installed: pyproject.toml constraints.txt .ci/install | .venv/bin/python
+	@.ci/install workers
+	@printf '%s' "$(CURDIR)" > $@
+
+.venv/.installed-dev: pyproject.toml constraints.txt .ci/install .venv/.installed
+	@.ci/install dev
+	@touch $@
+
+install: .venv/.installed
+
+# The page is worth having and never a condition: without Node the service says so on `/` and works.
+.venv/.dashboard: $(DASHBOARD) .ci/npm | .venv/.installed
+	@if test -f api/dashboard/package.json && .ci/npm ci && .ci/npm run build; then touch $@; \
+	else echo "No dashboard built (no Node to be had, or its build failed): the service runs without it."; fi
+
+dashboard: .venv/.dashboard
+
+demo: .venv/.installed .venv/.dashboard
+	@$(PY) -m examples.demo $(if $(KEEP),--keep)
+
+serve: .venv/.installed .venv/.dashboard
+	@exec $(PY) -c 'from api.cli.main import main; main()' serve
+
+check: .venv/.installed-dev
+	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target check-types check-format check-lint check-imports check-tests
+
+check-format:
+	@$(PY) -m ruff format --check --quiet . || { echo "run: make format" >&2; exit 1; }
+
+check-lint:
+	@$(PY) -m ruff check --quiet .
+
+check-types:
+	@$(PY) -m mypy
+
+check-imports:
+	@$(PY) -c 'from importlinter.cli import lint_imports_command; lint_imports_command()' > .venv/imports.log || { cat .venv/imports.log; exit 1; }
+
+check-tests:
+	@$(PY) -m pytest tests/architecture tests/unit
+
+format: .venv/.installed-dev
+	@$(PY) -m ruff format . && $(PY) -m ruff check --fix --quiet .
+
+# The dashboard's tests first: the summary of pytest closes the output.
+test: .venv/.installed-dev .venv/.dashboard
+	@status=0; $(MAKE) --no-print-directory test-dashboard || status=1; $(PY) -m pytest $(SUITES) || status=1; exit $$status
+
+test-dashboard: .venv/.installed-dev .venv/.dashboard
+	@if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi
+
+bench: .venv/.installed-dev
+	@for file in benchmarks/*.py; do $(PY) -m "benchmarks.$$(basename "$$file" .py)" || exit 1; done
