@@ -49,7 +49,7 @@ demo: .venv/.installed .venv/.dashboard
 	@$(PY) -m examples.demo $(if $(KEEP),--keep)
 
 serve: .venv/.installed .venv/.dashboard
-	@exec $(PY) -c 'from api.cli.main import main; main()' serve
+	@exec $(PY) -m api.cli.main serve
 
 check: .venv/.installed-dev
 	@$(MAKE) --no-print-directory --keep-going --jobs 2 --output-sync=target check-types check-format check-lint check-imports check-tests

@@ -1,0 +1,46 @@
+"""A file that grows past a screen or ten misses a concept; so does a function past one."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source_tree import FOLDERS, ROOT, files, name, tree
+
+MAX_FILE_LINES = 400
+MAX_FUNCTION_LINES = 40
+HAND_WRITTEN = (".py", ".ts", ".tsx", ".css", ".html", ".yaml", ".md")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def functions(path: Path) -> list[Function]:
+    return [node for node in ast.walk(tree(path)) if isinstance(node, Function)]
+
+
+def lines(function: Function) -> int:
+    return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+@pytest.mark.parametrize("suffix", HAND_WRITTEN)
+def test_no_file_is_longer_than_400_lines(suffix: str) -> None:
+    sizes = {name(path): len(path.read_text().splitlines()) for path in files(suffix)}
+    assert {path: size for path, size in sizes.items() if size > MAX_FILE_LINES} == {}
+
+
+def test_no_function_is_longer_than_40_lines() -> None:
+    long = {
+        f"{name(path)}:{function.lineno} {function.name}": lines(function)
+        for path in files(".py")
+        for function in functions(path)
+        if lines(function) > MAX_FUNCTION_LINES
+    }
+    assert long == {}
+
+
+def test_the_measure_sees_every_folder() -> None:
+    """A renamed folder would otherwise leave the measures above looking at nothing."""
+    assert [folder for folder in FOLDERS if not (ROOT / folder).is_dir()] == []
+    assert len(files(".py")) > 40
