@@ -1,0 +1,208 @@
+"""What a controller asks of the service: its brief, once, and the reply to each heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from service.domain.attempt import Attempt, AttemptState
+from service.domain.checkpoint import CheckpointRecord, job_folder
+from service.domain.errors import AttemptNotFound, AttemptTokenWrong, Problem, RequestRefused
+from service.domain.event import KIND_LIMIT, Event
+from service.domain.job import Intent, Job
+from service.domain.key import secret_hash
+from service.domain.log import bounded
+from service.domain.observation import Change, conclude, observe
+from service.domain.wire import PROTOCOL, Brief, CheckpointReport, EventReport, Fact, Heartbeat, LogLine, Orders, Sample
+from service.ledger import NOTICES, RECONCILE, write_event, write_job
+from service.ports import Bus, Clock, Database, RayHost, UnitOfWork
+from service.samples import sample_data
+from service.settings import Settings
+
+NAMESPACE = "elastane"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempts:
+    """`leaving` is set when this service goes and takes its embedded Ray with it: every attempt is told to leave."""
+
+    database: Database
+    clock: Clock
+    bus: Bus
+    ray: RayHost
+    settings: Settings
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def brief(self, attempt_id: str, token: str) -> Brief:
+        """Raises AttemptTokenWrong, AttemptNotFound (also for one that ended)."""
+        address = await self.ray.ensure()
+        async with self.database.write() as work:
+            attempt = await _authentic(work, attempt_id, token)
+            if attempt.ended:
+                raise AttemptNotFound(attempt_id)
+            job = await work.jobs.get(attempt.job_id)
+            await work.attempts.save(replace(attempt, seen_at=self.clock.now()))
+            await work.commit()
+        return self._brief(job, attempt, address)
+
+    def _brief(self, job: Job, attempt: Attempt, address: str) -> Brief:
+        home = self.settings.home
+        base = job.spec.checkpoint.uri or self.settings.checkpoints
+        return Brief(
+            job_id=job.id,
+            attempt_id=attempt.id,
+            attempt_number=attempt.number,
+            spec=job.spec,
+            workers=max(1, job.granted),
+            checkpoint_uri=job_folder(base_uri=base, job_id=job.id),
+            cache_folder=str(home / "cache"),
+            log_folder=str(home / "logs" / job.id),
+            ray_address=address,
+            namespace=NAMESPACE,
+            orphan_timeout_s=self.settings.orphan_timeout_s,
+        )
+
+    async def heartbeat(self, attempt_id: str, token: str, beat: Heartbeat) -> Orders:
+        """Takes in the facts that are new, once; the reply is what is wished of the attempt now.
+
+        An attempt that ended, or that another has replaced, is told to leave; what it says changes nothing.
+        Raises AttemptTokenWrong, RequestRefused.
+        """
+        _check(beat, attempt_id)
+        async with self.database.write() as work:
+            attempt = await _authentic(work, attempt_id, token)
+            job = await work.jobs.get(attempt.job_id)
+            if attempt.ended or job.terminal or job.attempt_id != attempt.id:
+                return Orders(acknowledged=_next_fact(beat), workers=0, action="leave")
+            job, attempt = await self._take_in(work, job, attempt, beat)
+            request = await work.checkpoints.pending_request(job.id)
+            await work.commit()
+        self.bus.wake(NOTICES)
+        if attempt.ended:
+            self.bus.wake(RECONCILE)
+        return self._orders(job, attempt, request.id if request else None)
+
+    async def _take_in(self, work: UnitOfWork, job: Job, attempt: Attempt, beat: Heartbeat) -> tuple[Job, Attempt]:
+        now, fresh = self.clock.now(), _fresh(beat, attempt)
+        samples = await _take_facts(work, job, attempt, fresh, now)
+        change = observe(job, attempt, beat, samples, now=now)
+        attempt = replace(
+            attempt,
+            state=AttemptState.LIVE,
+            seen_at=now,
+            phase=beat.phase,
+            workers=beat.workers,
+            acknowledged=max(attempt.acknowledged, _next_fact(beat)),
+        )
+        if beat.outcome is not None:
+            ending = conclude(change.job, beat.outcome, now=now)
+            change = Change(job=ending.job, events=(*change.events, *ending.events))
+            attempt = _ended(attempt, beat.outcome.result, beat.outcome.reason, now)
+        await work.attempts.save(attempt)
+        return await write_job(work, change.job, *change.events, before=job), attempt
+
+    def _orders(self, job: Job, attempt: Attempt, request_id: str | None) -> Orders:
+        action = _ACTIONS[job.intent]
+        if attempt.ended or (action == "run" and (self.leaving.is_set() or job.granted == 0)):
+            action = "leave"
+        return Orders(
+            acknowledged=attempt.acknowledged, workers=job.granted, action=action, checkpoint_request=request_id
+        )
+
+
+_ACTIONS = {Intent.RUN: "run", Intent.PAUSE: "pause", Intent.CANCEL: "cancel"}
+
+
+def _ended(attempt: Attempt, result: str, reason: str, now: datetime) -> Attempt:
+    return replace(attempt, state=AttemptState.ENDED, ended_at=now, result=result, reason=bounded(reason))
+
+
+async def _authentic(work: UnitOfWork, attempt_id: str, token: str) -> Attempt:
+    """The token is looked up by its hash, so that timing tells nothing; a wrong one learns nothing of the attempt."""
+    if not await work.attempts.knows_token(attempt_id, secret_hash(token)):
+        raise AttemptTokenWrong(attempt_id)
+    return await work.attempts.get(attempt_id)
+
+
+def _check(beat: Heartbeat, attempt_id: str) -> None:
+    if beat.protocol != PROTOCOL:
+        fix = f"this service speaks protocol {PROTOCOL}: run workers of the same version"
+        raise RequestRefused([Problem(field="protocol", value=beat.protocol, problem="not spoken here", fix=fix)])
+    if beat.attempt_id != attempt_id:
+        fix = "send the heartbeat to its own attempt"
+        raise RequestRefused([Problem(field="attempt_id", value=beat.attempt_id, problem="another attempt", fix=fix)])
+
+
+# ---- facts ---------------------------------------------------------------------------------------------------------
+
+
+def _next_fact(beat: Heartbeat) -> int:
+    return beat.facts_from + len(beat.facts)
+
+
+def _fresh(beat: Heartbeat, attempt: Attempt) -> Sequence[Fact]:
+    """Facts not seen before: a heartbeat whose answer was lost is sent again."""
+    return beat.facts[max(0, attempt.acknowledged - beat.facts_from) :]
+
+
+async def _take_facts(
+    work: UnitOfWork, job: Job, attempt: Attempt, facts: Sequence[Fact], now: datetime
+) -> list[Sample]:
+    samples: list[Sample] = []
+    for fact in facts:
+        if fact.event is not None:
+            await write_event(work, _event(job, attempt, fact.event))
+        elif fact.samples is not None:
+            samples += [_numbered(sample, attempt) for sample in fact.samples]
+        elif fact.checkpoint is not None:
+            await _take_checkpoint(work, job, attempt, fact.checkpoint)
+        elif fact.logs is not None:
+            await work.logs.add(job.id, attempt.number, [_line(line) for line in fact.logs])
+    if samples:
+        await work.samples.add(job.id, samples)
+        await work.notices.put("sample", job.id, {"samples": [sample_data(sample) for sample in samples]})
+    return samples
+
+
+def _numbered(sample: Sample, attempt: Attempt) -> Sample:
+    return sample.model_copy(update={"generation": attempt.generation_before + sample.generation})
+
+
+def _line(line: LogLine) -> LogLine:
+    return line.model_copy(update={"text": bounded(line.text)})
+
+
+def _event(job: Job, attempt: Attempt, report: EventReport) -> Event:
+    generation = None if report.generation is None else attempt.generation_before + report.generation
+    return Event(
+        job_id=job.id,
+        kind=report.kind[:KIND_LIMIT],
+        at=report.at,
+        message=str(report.payload.get("message", "")),
+        attempt=attempt.number,
+        generation=generation,
+        step=report.step,
+        payload=report.payload,
+    )
+
+
+async def _take_checkpoint(work: UnitOfWork, job: Job, attempt: Attempt, report: CheckpointReport) -> None:
+    if report.removed:
+        await work.checkpoints.drop(job.id, report.step)
+        return
+    await work.checkpoints.add(
+        CheckpointRecord(
+            job_id=job.id,
+            step=report.step,
+            uri=report.uri,
+            size_bytes=report.size_bytes,
+            files=report.files,
+            duration_s=report.duration_s,
+            attempt=attempt.number,
+            at=report.at,
+        )
+    )
+    if report.request_id is not None:
+        await work.checkpoints.meet(report.request_id, report.step)

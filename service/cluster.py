@@ -1,0 +1,42 @@
+"""Nodes and slots, who uses them and who waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from service.domain.allocation import held_slots
+from service.domain.cluster import ClusterFacts, ClusterView, PendingJob, SlotUse, slots_per_worker
+from service.domain.job import Job, JobState
+from service.ports import Capacity, Database
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    database: Database
+    capacity: Capacity
+
+    async def view(self) -> ClusterView:
+        """Raises ClusterUnavailable."""
+        facts = await self.capacity.facts()
+        async with self.database.read() as work:
+            jobs = await work.jobs.open()
+        used = tuple(use for job in jobs if (use := _use(job, facts)).slots)
+        return ClusterView(
+            nodes=facts.nodes,
+            slot_kind=facts.slot_kind,
+            slots=facts.slots,
+            slots_free=max(0, facts.slots - sum(use.slots for use in used)),
+            max_slots=facts.max_slots,
+            used=used,
+            pending=tuple(_pending(job, facts) for job in jobs if job.state is JobState.QUEUED),
+        )
+
+
+def _use(job: Job, facts: ClusterFacts) -> SlotUse:
+    slots = held_slots(job, slot_kind=facts.slot_kind)
+    return SlotUse(job_id=job.id, name=job.name, slots=slots, workers=max(job.granted, job.progress.workers))
+
+
+def _pending(job: Job, facts: ClusterFacts) -> PendingJob:
+    each = slots_per_worker(job.spec.resources, slot_kind=facts.slot_kind)
+    return PendingJob(job_id=job.id, name=job.name, slots=job.bounds.min * each, reason=job.reason)

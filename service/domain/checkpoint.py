@@ -1,0 +1,43 @@
+"""What the control plane knows of a checkpoint, and which ones retention keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRecord:
+    """A published checkpoint: its manifest was written, so it is whole."""
+
+    job_id: str
+    step: int
+    uri: str
+    size_bytes: int
+    files: int
+    duration_s: float
+    attempt: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointRequest:
+    """The wish for a checkpoint now; it is met by the first report that carries its id."""
+
+    id: str
+    job_id: str
+    at: datetime
+    met_at_step: int | None = None
+
+
+def expired(steps: Iterable[int], *, keep_last: int) -> tuple[int, ...]:
+    """Steps that retention removes, oldest first: all but the newest `keep_last`."""
+    if keep_last < 1:
+        raise ValueError(f"keep_last {keep_last}: at least the newest checkpoint is kept")
+    return tuple(sorted(set(steps))[:-keep_last])
+
+
+def job_folder(*, base_uri: str, job_id: str) -> str:
+    """`URI/JOB`: where the checkpoints of one job live."""
+    return f"{base_uri.rstrip('/')}/{job_id}"

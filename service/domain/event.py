@@ -1,0 +1,42 @@
+"""The timeline of a job: what happened, when, with numbers.
+
+| kind | who | payload |
+|---|---|---|
+| submitted | service | workers {min, max} |
+| launched | service | attempt, workers |
+| started | service | workers |
+| scaled | service | from {min, max}, to {min, max} |
+| resizing, running, recovering | service | workers |
+| requeued, pausing, paused, resumed, cancelling, cancelled, succeeded, failed | service | - |
+| attempt_lost | service | attempt, cause, retries, retry_in_s |
+| resized | controller | from, to, pause_s, redone_steps, moved_bytes |
+| worker_lost | controller | rank, pid, node |
+| recovered | controller | workers, from_step, redone_steps, pause_s |
+| checkpoint_saved | controller | step, size_bytes, files, duration_s |
+| any other word | controller | as sent |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+KIND_LIMIT = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A line of the timeline. `id` is 0 until the store has numbered it; ids of one job grow with time."""
+
+    job_id: str
+    kind: str
+    at: datetime
+    message: str = ""
+    attempt: int | None = None
+    generation: int | None = None
+    step: int | None = None
+    payload: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    id: int = 0

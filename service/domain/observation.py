@@ -1,0 +1,153 @@
+"""What a heartbeat changes in a job: its progress, its state, and what its end means. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from service.domain.attempt import FAILURE_BUDGET, Attempt, backoff_s
+from service.domain.event import Event
+from service.domain.job import Intent, Job, JobState, Progress, Trigger, apply
+from service.domain.wire import Heartbeat, Outcome, Phase, Sample
+
+S, T = JobState, Trigger
+
+# The triggers that bring a job from its state to the phase that its controller reports; absent: nothing to do.
+PHASE_TRIGGERS: Mapping[tuple[JobState, Phase], tuple[Trigger, ...]] = MappingProxyType(
+    {
+        (S.STARTING, "running"): (T.START,),
+        (S.STARTING, "resizing"): (T.START, T.RESIZE),
+        (S.STARTING, "recovering"): (T.LOSE,),
+        (S.RUNNING, "resizing"): (T.RESIZE,),
+        (S.RUNNING, "recovering"): (T.LOSE,),
+        (S.RESIZING, "running"): (T.RUN,),
+        (S.RESIZING, "recovering"): (T.LOSE,),
+        (S.RECOVERING, "running"): (T.RUN,),
+        (S.RECOVERING, "resizing"): (T.RESIZE,),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A job after something happened, with the events that tell it."""
+
+    job: Job
+    events: tuple[Event, ...] = ()
+
+    def then(self, trigger: Trigger, *, now: datetime, reason: str, workers: int | None = None) -> Change:
+        payload = {} if workers is None else {"workers": workers}
+        job, event = apply(self.job, trigger, now=now, reason=reason, payload=payload)
+        return Change(job=job, events=(*self.events, event))
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------
+
+
+def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sample], *, now: datetime) -> Change:
+    """The job after the facts of a heartbeat, its outcome not yet looked at."""
+    job = replace(job, progress=_progress(job.progress, attempt, beat, tuple(samples)))
+    change = Change(job=job)
+    for trigger in _triggers(job, beat.phase):
+        reason = _REASONS[trigger].format(workers=beat.world_size, step=beat.step)
+        change = change.then(trigger, now=now, reason=reason, workers=beat.world_size)
+    return change
+
+
+def _triggers(job: Job, phase: Phase) -> tuple[Trigger, ...]:
+    if job.state is S.PAUSING:
+        return (T.RUN,) if phase == "running" and job.intent is Intent.RUN else ()
+    return PHASE_TRIGGERS.get((job.state, phase), ())
+
+
+_REASONS = {
+    T.START: "Training on {workers} workers",
+    T.RUN: "Training on {workers} workers from step {step}",
+    T.RESIZE: "Changing the number of workers at step {step}",
+    T.LOSE: "A worker was lost at step {step}; going on with those that are left",
+}
+
+
+def _progress(before: Progress, attempt: Attempt, beat: Heartbeat, samples: tuple[Sample, ...]) -> Progress:
+    return replace(
+        before,
+        step=beat.step,
+        generation=attempt.generation_before + beat.generation,
+        workers=len(beat.workers) or beat.world_size,
+        loss=_latest(samples, "loss", before.loss),
+        tokens_per_s=_latest(samples, "tokens_per_s", before.tokens_per_s),
+        memory=_memory(samples, before.memory),
+    )
+
+
+def _latest(samples: tuple[Sample, ...], name: str, before: float | None) -> float | None:
+    found = [s for s in samples if s.name == name and s.rank is None]
+    value = max(found, key=lambda s: (s.generation, s.step)).value if found else before
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _memory(samples: tuple[Sample, ...], before: Mapping[str, int]) -> Mapping[str, int]:
+    """mem_KIND_bytes of the newest step, the largest over the ranks, by KIND."""
+    memory = dict(before)
+    named = [s for s in samples if s.name.startswith("mem_") and s.name.endswith("_bytes") and math.isfinite(s.value)]
+    for name in {s.name for s in named}:
+        newest = max(s.step for s in named if s.name == name)
+        memory[name[4:-6]] = int(max(s.value for s in named if s.name == name and s.step == newest))
+    return memory
+
+
+# ---- the end of an attempt -----------------------------------------------------------------------------------------
+
+
+def conclude(job: Job, outcome: Outcome, *, now: datetime) -> Change:
+    """The job after its attempt said how it ended. What the user wants decides what a stop means."""
+    change, reason = Change(job=job), outcome.reason
+    if outcome.result == "succeeded":
+        return change.then(T.SUCCEED, now=now, reason=reason or f"All {job.steps} steps done")
+    if job.intent is Intent.CANCEL:
+        return change.then(T.FINISH_CANCEL, now=now, reason=f"Cancelled at step {job.progress.step}")
+    if outcome.result in ("paused", "superseded"):
+        return _stopped(job, reason, now=now)
+    if outcome.result == "failed" and outcome.cause == "user":
+        return change.then(T.FAIL, now=now, reason=reason or "The user's code raised an exception")
+    return lose(job, cause=outcome.cause or "system", reason=reason, now=now)
+
+
+def _stopped(job: Job, reason: str, *, now: datetime) -> Change:
+    if job.intent is Intent.PAUSE:
+        return Change(job=job).then(T.FINISH_PAUSE, now=now, reason=f"Paused at step {job.progress.step}")
+    why = reason or f"Gave up its workers at step {job.progress.step}; goes on from there when there are slots"
+    return Change(job=job).then(T.REQUEUE, now=now, reason=why)
+
+
+def lose(job: Job, *, cause: str, reason: str, now: datetime) -> Change:
+    """The attempt is gone without having finished: stop where the user wanted a stop, else try again within the budget.
+
+    Progress since the last loss gives the whole budget back.
+    """
+    if job.intent is Intent.CANCEL:
+        return Change(job=job).then(T.FINISH_CANCEL, now=now, reason=f"Cancelled at step {job.progress.step}")
+    if job.intent is Intent.PAUSE:
+        return Change(job=job).then(T.FINISH_PAUSE, now=now, reason=f"Paused at step {job.progress.step}")
+    moved = job.progress.step > job.failed_at_step
+    failures = 1 if moved else job.failures + 1
+    wait_s = backoff_s(failures)
+    told = Event(
+        job_id=job.id,
+        kind="attempt_lost",
+        at=now,
+        message=reason,
+        attempt=job.attempt,
+        step=job.progress.step,
+        payload={"attempt": job.attempt, "cause": cause, "retries": failures, "retry_in_s": wait_s},
+    )
+    job = replace(job, failures=failures, failed_at_step=job.progress.step, retry_at=now + timedelta(seconds=wait_s))
+    change = Change(job=job, events=(told,))
+    if failures > FAILURE_BUDGET:
+        why = f"{failures} attempts in a row were lost at step {job.progress.step} without progress; the last: {reason}"
+        return change.then(T.FAIL, now=now, reason=why)
+    why = f"Attempt {job.attempt} was lost ({reason}); trying again in {wait_s:.0f} s from the newest checkpoint"
+    return change.then(T.LOSE if job.state is not S.PAUSING else T.REQUEUE, now=now, reason=why)

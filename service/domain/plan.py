@@ -1,0 +1,43 @@
+"""What a plan says: bytes per rank and traffic for every choice, what fits, and what is recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChoice:
+    """One stage at one number of workers. `bytes_by_kind[kind][tier]`, per rank; elements: moved per step, per rank,
+    counted as the ZeRO paper counts."""
+
+    stage: int
+    offload: str
+    workers: int
+    bytes_by_kind: Mapping[str, Mapping[str, int]]
+    states_bytes: int
+    total_bytes: int
+    elements_per_step: int
+    fits: bool | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    stage: int
+    offload: str
+    workers: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`capacity_bytes`: memory of one worker's device where it is known (None: `fits` is then None too)."""
+
+    model: str
+    numel: int
+    unit_numels: Mapping[str, int]
+    micro_batches: int
+    capacity_bytes: int | None
+    choices: tuple[PlanChoice, ...]
+    recommendation: Recommendation

@@ -1,0 +1,244 @@
+"""What users do with jobs. Each call writes rows and wakes the reconciler; nothing here touches a cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from service.domain.admission import Decision, admit
+from service.domain.attempt import is_silent, silent_for_s
+from service.domain.errors import IdempotencyKeyReused, IllegalTransition, JobStillLive, Problem, RequestRefused
+from service.domain.event import Event
+from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
+from service.domain.page import Page
+from service.domain.parsing import parse_bounds, parse_spec
+from service.domain.plan import Plan
+from service.domain.spec import JobSpec, WorkerBounds
+from service.domain.wire import WorkerReport
+from service.ledger import NOTICES, RECONCILE, write_job
+from service.plans import Plans
+from service.ports import Bus, Clock, Database, Files, Tokens
+
+LIST_LIMIT = 200
+EVENTS_LIMIT = 1000
+KEY_LIMIT = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """`job` None and `plan` set: a dry run. `report`: what the service decided for the user, field -> sentence."""
+
+    job: Job | None
+    created: bool
+    plan: Plan | None
+    report: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jobs:
+    database: Database
+    clock: Clock
+    bus: Bus
+    files: Files
+    tokens: Tokens
+    plans: Plans
+    # Globs are checked here only where workers run on this very machine.
+    embedded: bool
+
+    # ---- submit ----------------------------------------------------------------------------------------------------
+
+    async def submit(self, document: object, *, idempotency_key: str | None = None, dry_run: bool = False) -> Submitted:
+        """Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
+        _check_key(idempotency_key)
+        decision = admit(parse_spec(document), file_exists=self.files.matches if self.embedded else None)
+        if dry_run:
+            plan = await self.plans.of(decision.spec)
+            return Submitted(job=None, created=False, plan=plan, report=decision.report)
+        fingerprint = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+        job, created = await self._accept(decision, idempotency_key, fingerprint)
+        self._wake()
+        return Submitted(job=job, created=created, plan=None, report=decision.report)
+
+    async def _accept(self, decision: Decision, key: str | None, fingerprint: str) -> tuple[Job, bool]:
+        job, event = self._new_job(decision.spec)
+        async with self.database.write() as work:
+            if key is not None:
+                owner, known = await work.submissions.claim(
+                    key=key, fingerprint=fingerprint, job_id=job.id, at=job.created_at
+                )
+                if known != fingerprint:
+                    raise IdempotencyKeyReused(key=key, job_id=owner)
+                if owner != job.id:
+                    return await work.jobs.get(owner), False
+            job = await write_job(work, job, event, before=None)
+            await work.commit()
+        return job, True
+
+    def _new_job(self, spec: JobSpec) -> tuple[Job, Event]:
+        now, bounds = self.clock.now(), spec.workers
+        reason = "Accepted; waiting for the next look of the reconciler"
+        job = Job(
+            id=self.tokens.new_id(),
+            spec=spec,
+            state=JobState.QUEUED,
+            reason=reason,
+            bounds=bounds,
+            created_at=now,
+        )
+        payload = {"workers": {"min": bounds.min, "max": bounds.max}}
+        return job, Event(job_id=job.id, kind="submitted", at=now, message=reason, payload=payload)
+
+    # ---- read ------------------------------------------------------------------------------------------------------
+
+    async def get(self, job_id: str) -> Job:
+        """Raises JobNotFound. `reason` says so when the controller has been silent."""
+        async with self.database.read() as work:
+            job = await work.jobs.get(job_id)
+            if job.state not in DRIVEN or job.attempt_id is None:
+                return job
+            attempt = await work.attempts.get(job.attempt_id)
+        now = self.clock.now()
+        if attempt.ended or not is_silent(attempt, now=now):
+            return job
+        silence = (
+            f"The controller of attempt {attempt.number} is unreachable for {silent_for_s(attempt, now=now):.0f} s"
+        )
+        return replace(job, reason=f"{silence}; training may well go on, nothing is restarted while its process lives")
+
+    async def list(
+        self, *, state: str | None = None, name: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page[Job]:
+        """Newest first. Raises RequestRefused."""
+        _check_range("limit", limit, low=1, high=LIST_LIMIT)
+        async with self.database.read() as work:
+            return await work.jobs.page(state=_state(state), name=name, limit=limit, cursor=cursor)
+
+    async def events(self, job_id: str, *, after: int = 0, limit: int = 500) -> tuple[Event, ...]:
+        """The timeline in order, from the event after number `after`."""
+        _check_range("limit", limit, low=1, high=EVENTS_LIMIT)
+        async with self.database.read() as work:
+            await work.jobs.get(job_id)
+            return await work.events.after(job_id, after, limit)
+
+    async def workers(self, job_id: str) -> tuple[WorkerReport, ...]:
+        """The members of the present generation, by rank; none when no attempt drives the job."""
+        async with self.database.read() as work:
+            job = await work.jobs.get(job_id)
+            if job.attempt_id is None or job.state not in DRIVEN:
+                return ()
+            attempt = await work.attempts.get(job.attempt_id)
+        return () if attempt.ended else tuple(sorted(attempt.workers, key=lambda worker: worker.rank))
+
+    # ---- act -------------------------------------------------------------------------------------------------------
+
+    async def scale(self, job_id: str, workers: WorkerBounds | int | object) -> Job:
+        """One number N: at most N, and no more than N must be there to run. Raises RequestRefused, IllegalTransition."""
+        async with self.database.write() as work:
+            job = await work.jobs.get(job_id)
+            if job.terminal or job.intent is Intent.CANCEL:
+                raise IllegalTransition(job_id=job.id, state=job.state, trigger="scale")
+            bounds = parse_bounds(workers, present=job.bounds)
+            if bounds == job.bounds:
+                return job
+            after = await write_job(work, replace(job, bounds=bounds), self._scaled(job, bounds), before=job)
+            await work.commit()
+        self._wake()
+        return after
+
+    def _scaled(self, job: Job, bounds: WorkerBounds) -> Event:
+        before = {"min": job.bounds.min, "max": job.bounds.max}
+        after = {"min": bounds.min, "max": bounds.max}
+        return Event(
+            job_id=job.id,
+            kind="scaled",
+            at=self.clock.now(),
+            message=f"Scaled from {_words(job.bounds)} to {_words(bounds)} workers",
+            attempt=job.attempt or None,
+            step=job.progress.step,
+            payload={"from": before, "to": after},
+        )
+
+    async def pause(self, job_id: str) -> Job:
+        """Checkpoint, release the workers. Nothing happens where it is pausing or paused already."""
+        return await self._want(job_id, Intent.PAUSE, _pause_trigger)
+
+    async def resume(self, job_id: str) -> Job:
+        """Nothing happens where it is not paused; 409 where it ended or is being cancelled."""
+        return await self._want(job_id, Intent.RUN, _resume_trigger)
+
+    async def cancel(self, job_id: str) -> Job:
+        """Nothing happens where it is cancelling or cancelled already; 409 where it ended otherwise."""
+        return await self._want(job_id, Intent.CANCEL, _cancel_trigger)
+
+    async def _want(self, job_id: str, intent: Intent, choose: Callable[[Job], Trigger | None]) -> Job:
+        async with self.database.write() as work:
+            job = await work.jobs.get(job_id)
+            trigger = choose(job)
+            if trigger is None:
+                return job
+            reason = f"{_ASKED[intent]} at step {job.progress.step}"
+            after, event = apply(replace(job, intent=intent), trigger, now=self.clock.now(), reason=reason)
+            after = await write_job(work, after, event, before=job)
+            await work.commit()
+        self._wake()
+        return after
+
+    async def delete(self, job_id: str) -> None:
+        """An ended job and its checkpoints. The files go a little later; the job is not seen any more at once."""
+        async with self.database.write() as work:
+            job = await work.jobs.get(job_id)
+            if not job.terminal:
+                raise JobStillLive(job_id=job.id, state=job.state)
+            await work.jobs.save(replace(job, deleted_at=self.clock.now()))
+            await work.commit()
+        self._wake()
+
+    def _wake(self) -> None:
+        self.bus.wake(RECONCILE)
+        self.bus.wake(NOTICES)
+
+
+_ASKED = {Intent.RUN: "Resumed", Intent.PAUSE: "Pause asked for", Intent.CANCEL: "Cancel asked for"}
+
+
+def _pause_trigger(job: Job) -> Trigger | None:
+    if job.intent is Intent.PAUSE and job.state in (JobState.PAUSING, JobState.PAUSED):
+        return None
+    return Trigger.PAUSE
+
+
+def _resume_trigger(job: Job) -> Trigger | None:
+    live = not job.terminal and job.intent is Intent.RUN
+    return None if live else Trigger.RESUME
+
+
+def _cancel_trigger(job: Job) -> Trigger | None:
+    return None if job.state in (JobState.CANCELLING, JobState.CANCELLED) else Trigger.CANCEL
+
+
+def _state(name: str | None) -> JobState | None:
+    if name is None:
+        return None
+    try:
+        return JobState(name)
+    except ValueError:
+        fix = f"use one of {', '.join(JobState)}"
+        raise RequestRefused([Problem(field="state", value=name[:100], problem="no such state", fix=fix)]) from None
+
+
+def _check_range(field: str, value: int, *, low: int, high: int) -> None:
+    if not low <= value <= high:
+        problem = Problem(field=field, value=value, problem="out of range", fix=f"use {low} to {high}")
+        raise RequestRefused([problem])
+
+
+def _check_key(key: str | None) -> None:
+    if key is not None and not (1 <= len(key) <= KEY_LIMIT and key.isprintable() and key.isascii()):
+        fix = f"use 1 to {KEY_LIMIT} printable ASCII characters"
+        raise RequestRefused([Problem(field="Idempotency-Key", value=key[:50], problem="not a legal key", fix=fix)])
+
+
+def _words(bounds: WorkerBounds) -> str:
+    return str(bounds.max) if bounds.min == bounds.max else f"{bounds.min} to {bounds.max}"

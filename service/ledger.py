@@ -1,0 +1,67 @@
+"""Writing a change of a job: row, events and what the streams tell about it, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from service.domain.event import Event
+from service.domain.job import Job
+from service.ports import UnitOfWork
+
+RECONCILE = "reconcile"  # bus topic: something for the reconciler to look at
+NOTICES = "notices"  # bus topic: the outbox grew
+
+
+def state_data(job: Job) -> dict[str, Any]:
+    """The `data` of a `state` notice."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "state": str(job.state),
+        "reason": job.reason,
+        "step": job.progress.step,
+        "steps": job.steps,
+        "workers": {
+            "desired": job.granted,
+            "actual": job.progress.workers,
+            "min": job.bounds.min,
+            "max": job.bounds.max,
+        },
+        "generation": job.progress.generation,
+        "attempt": job.attempt,
+    }
+
+
+def event_data(event: Event) -> dict[str, Any]:
+    """The `data` of an `event` notice, and the shape of an event wherever it is shown."""
+    return {
+        "id": event.id,
+        "job_id": event.job_id,
+        "kind": event.kind,
+        "at": event.at.isoformat(),
+        "message": event.message,
+        "attempt": event.attempt,
+        "generation": event.generation,
+        "step": event.step,
+        "payload": dict(event.payload),
+    }
+
+
+async def write_event(work: UnitOfWork, event: Event) -> None:
+    numbered = await work.events.add(event)
+    await work.notices.put("event", event.job_id, event_data(numbered))
+
+
+async def write_job(work: UnitOfWork, job: Job, *events: Event, before: Job | None) -> Job:
+    """Saves the job (adds it where `before` is None), its events, and a `state` notice where a reader would see a change."""
+    if before is None:
+        await work.jobs.add(job)
+    else:
+        job = await work.jobs.save(job)
+    for event in events:
+        await write_event(work, event)
+    shown: Mapping[str, Any] = state_data(job)
+    if before is None or shown != state_data(before):
+        await work.notices.put("state", job.id, shown)
+    return job

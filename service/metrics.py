@@ -1,0 +1,40 @@
+"""Charts: series of samples, downsampled in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.domain.errors import Problem, RequestRefused
+from service.domain.series import Series
+from service.ports import Database
+
+POINTS_LIMIT = 100_000
+NAMES_LIMIT = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    database: Database
+
+    async def series(
+        self, job_id: str, *, names: Sequence[str] = (), points: int = 1000, from_step: int = 0
+    ) -> tuple[Series, ...]:
+        """One series per name and rank; all names where none is given. Raises JobNotFound, RequestRefused."""
+        _check(names, points, from_step)
+        async with self.database.read() as work:
+            await work.jobs.get(job_id)
+            return await work.samples.series(job_id, names=names, points=points, from_step=from_step)
+
+
+def _check(names: Sequence[str], points: int, from_step: int) -> None:
+    problems = []
+    if not 1 <= points <= POINTS_LIMIT:
+        problems.append(Problem(field="points", value=points, problem="out of range", fix=f"use 1 to {POINTS_LIMIT}"))
+    if not 0 <= from_step < 2**63:
+        problems.append(Problem(field="from_step", value=from_step, problem="out of range", fix="use 0 or more"))
+    if len(names) > NAMES_LIMIT:
+        fix = f"ask for at most {NAMES_LIMIT}"
+        problems.append(Problem(field="names", value=len(names), problem="too many names", fix=fix))
+    if problems:
+        raise RequestRefused(problems)

@@ -1,0 +1,280 @@
+"""What the use cases need of the world. Each port has a fake in tests/fakes that passes the same suite as the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from service.domain.attempt import Attempt, Liveness
+from service.domain.checkpoint import CheckpointRecord, CheckpointRequest
+from service.domain.cluster import ClusterFacts
+from service.domain.event import Event
+from service.domain.job import Job, JobState
+from service.domain.key import ApiKey
+from service.domain.log import LogRecord
+from service.domain.notice import Notice, NoticeKind
+from service.domain.page import Page
+from service.domain.series import Series
+from service.domain.spec import Resources
+from service.domain.wire import LogLine, Sample
+
+# ---- rows ----------------------------------------------------------------------------------------------------------
+
+
+class JobRows(Protocol):
+    async def add(self, job: Job) -> None: ...
+
+    async def get(self, job_id: str) -> Job:
+        """Raises JobNotFound, also for a job that is being deleted. Inside a write unit the row is locked."""
+        ...
+
+    async def save(self, job: Job) -> Job:
+        """Writes a job that was read at `job.version`; returns it at the next version. Raises StaleWrite."""
+        ...
+
+    async def page(self, *, state: JobState | None, name: str | None, limit: int, cursor: str | None) -> Page[Job]: ...
+
+    async def open(self) -> tuple[Job, ...]:
+        """Those the reconciler cares for, oldest first: not ended, or ended and to be deleted."""
+        ...
+
+    async def counts(self) -> Mapping[JobState, int]: ...
+
+    async def remove(self, job_id: str) -> None:
+        """The row and everything that hangs on it."""
+        ...
+
+
+class SubmissionRows(Protocol):
+    async def claim(self, *, key: str, fingerprint: str, job_id: str, at: datetime) -> tuple[str, str]:
+        """(job id, fingerprint) under that key: the given ones where the key was free, else the earlier ones."""
+        ...
+
+
+class AttemptRows(Protocol):
+    async def add(self, attempt: Attempt) -> None: ...
+
+    async def get(self, attempt_id: str) -> Attempt:
+        """Raises AttemptNotFound. Inside a write unit the row is locked."""
+        ...
+
+    async def save(self, attempt: Attempt) -> None: ...
+
+    async def open(self) -> tuple[Attempt, ...]:
+        """All that have not ended."""
+        ...
+
+    async def add_token(self, attempt_id: str, token_hash: str) -> None: ...
+
+    async def knows_token(self, attempt_id: str, token_hash: str) -> bool: ...
+
+
+class EventRows(Protocol):
+    async def add(self, event: Event) -> Event:
+        """Returns it with its number."""
+        ...
+
+    async def after(self, job_id: str, after: int, limit: int) -> tuple[Event, ...]: ...
+
+
+class SampleRows(Protocol):
+    async def add(self, job_id: str, samples: Sequence[Sample]) -> None:
+        """Idempotent by (job, name, rank, generation, step)."""
+        ...
+
+    async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
+        """At each step the newest generation's value; at most `points` per series, extremes kept."""
+        ...
+
+
+class CheckpointRows(Protocol):
+    async def add(self, record: CheckpointRecord) -> None:
+        """Idempotent by (job, step); the newest attempt's record stays."""
+        ...
+
+    async def drop(self, job_id: str, step: int) -> None: ...
+
+    async def of(self, job_id: str) -> tuple[CheckpointRecord, ...]:
+        """Newest first."""
+        ...
+
+    async def request(self, request: CheckpointRequest) -> None: ...
+
+    async def pending_request(self, job_id: str) -> CheckpointRequest | None:
+        """The oldest that is not met."""
+        ...
+
+    async def meet(self, request_id: str, step: int) -> None: ...
+
+
+class LogRows(Protocol):
+    async def add(self, job_id: str, attempt: int, lines: Sequence[LogLine]) -> None: ...
+
+    async def after(self, job_id: str, *, rank: int | None, after: int, limit: int) -> tuple[LogRecord, ...]: ...
+
+
+class KeyRows(Protocol):
+    async def add(self, key: ApiKey, secret_hash: str) -> None: ...
+
+    async def all(self) -> tuple[ApiKey, ...]: ...
+
+    async def by_hash(self, secret_hash: str) -> ApiKey | None: ...
+
+    async def revoke(self, key_id: str, at: datetime) -> ApiKey:
+        """Idempotent; raises KeyNotFound."""
+        ...
+
+    async def touch(self, key_id: str, at: datetime) -> None: ...
+
+
+class LeaseRows(Protocol):
+    """Leases run on the database's clock: the clocks of its clients do not matter."""
+
+    async def take(self, name: str, *, holder: str, ttl_s: float) -> int | None:
+        """A fencing token, larger than any before; the same one while `holder` renews; None while another holds it."""
+        ...
+
+    async def check(self, name: str, token: int) -> None:
+        """Raises LeaseLost where `token` is not the present one. Holds until the unit commits."""
+        ...
+
+    async def release(self, name: str, token: int) -> None: ...
+
+
+class NoticeRows(Protocol):
+    """The outbox of the streams, written in the transaction of what it tells. Ids become visible in order."""
+
+    async def put(self, kind: NoticeKind, job_id: str, data: Mapping[str, Any]) -> None: ...
+
+    async def after(self, after: int, *, job_id: str | None, limit: int) -> tuple[Notice, ...]: ...
+
+    async def span(self) -> tuple[int, int]:
+        """(id before the oldest kept, newest id); equal when there is none."""
+        ...
+
+    async def prune(self, *, keep: int) -> None:
+        """Drops all but the newest `keep`."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One transaction. Leaving it without `commit` rolls back. No I/O other than the database's inside."""
+
+    jobs: JobRows
+    submissions: SubmissionRows
+    attempts: AttemptRows
+    events: EventRows
+    samples: SampleRows
+    checkpoints: CheckpointRows
+    logs: LogRows
+    keys: KeyRows
+    leases: LeaseRows
+    notices: NoticeRows
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def commit(self) -> None: ...
+
+
+class Database(Protocol):
+    def write(self) -> UnitOfWork: ...
+
+    def read(self) -> UnitOfWork: ...
+
+    async def ping(self) -> None:
+        """Raises DatabaseUnavailable."""
+        ...
+
+
+# ---- the world -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchOrder:
+    """One controller to start. Its name is the attempt's id: launching it twice gives one process."""
+
+    job_id: str
+    attempt_id: str
+    number: int
+    token: str
+    service_url: str
+    resources: Resources
+
+
+class Launcher(Protocol):
+    async def launch(self, order: LaunchOrder) -> None:
+        """Create or adopt. Raises ClusterUnavailable where it cannot be known whether it started."""
+        ...
+
+    async def liveness(self, attempt_id: str) -> Liveness: ...
+
+    async def end(self, attempt_id: str, *, force: bool) -> None:
+        """Asks the process to leave; `force` kills it and what it started. No error where it is gone."""
+        ...
+
+
+class Capacity(Protocol):
+    async def facts(self) -> ClusterFacts:
+        """Raises ClusterUnavailable."""
+        ...
+
+
+class RayHost(Protocol):
+    """Where the controllers find Ray. The embedded one starts and ends it, a cluster's is only an address."""
+
+    embedded: bool
+
+    async def ensure(self) -> str:
+        """The address of a living Ray; starts or adopts the embedded one. Raises RayNotStarted."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Why Ray cannot be used now, without asking it anything; None where nothing is known against it."""
+        ...
+
+    async def end(self) -> None:
+        """Ends what `ensure` started; a cluster is left alone."""
+        ...
+
+
+class Files(Protocol):
+    def matches(self, glob: str) -> bool:
+        """Whether this machine has a file for the glob."""
+        ...
+
+    async def remove_folder(self, uri: str) -> None:
+        """Idempotent. URIs of stores that this process cannot reach are left alone."""
+        ...
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Aware UTC."""
+        ...
+
+    def monotonic(self) -> float: ...
+
+
+class Bus(Protocol):
+    """Wake-up calls inside this process. Hints only: whoever waits also looks by itself from time to time."""
+
+    def wake(self, topic: str) -> None: ...
+
+    async def wait(self, topic: str, *, timeout_s: float) -> None:
+        """Returns at a call since the last `wait` of this topic by this task's subscription, or after the time."""
+        ...
+
+
+class Tokens(Protocol):
+    """Randomness: ids that sort by time, and secrets of 256 bits."""
+
+    def new_id(self) -> str: ...
+
+    def secret(self) -> str: ...

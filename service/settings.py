@@ -1,0 +1,62 @@
+"""Settings of one process, from ELASTANE_* and the command line; parsed once and passed down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """`ELASTANE_HOME`, `ELASTANE_PORT` and so on. Nothing else in the project reads the environment."""
+
+    model_config = SettingsConfigDict(env_prefix="ELASTANE_", frozen=True, extra="ignore")
+
+    home: Path = Field(default_factory=lambda: Path.home() / ".elastane")
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535)
+    # None: SQLite in the home. postgresql://user:password@host/database for a server.
+    database_url: str | None = None
+    # None: a local Ray of the service's own. ray://... is not needed: controllers run inside the cluster.
+    ray_address: str | None = None
+    # Where workers of a cluster reach this service; loopback is right for the embedded Ray only.
+    public_url: str | None = None
+    # Worker slots of the embedded Ray; None: one per GPU, else 4.
+    slots: int | None = Field(None, ge=1, le=1024)
+    checkpoint_uri: str | None = None
+    insecure: bool = False
+    tick_s: float = Field(1.0, gt=0, le=60)
+    leave_timeout_s: float = Field(20.0, ge=0, le=600)
+    orphan_timeout_s: float = Field(600.0, gt=0)
+    # The embedded Ray ends by itself when no service has been there for so long.
+    ray_orphan_timeout_s: float = Field(900.0, gt=0)
+    retained_notices: int = Field(20_000, ge=100)
+
+    @field_validator("home")
+    @classmethod
+    def _absolute(cls, home: Path) -> Path:
+        return home.expanduser().absolute()
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the service brings its own Ray."""
+        return self.ray_address is None
+
+    @property
+    def sqlite_path(self) -> Path:
+        return self.home / "elastane.db"
+
+    @property
+    def resolved_database_url(self) -> str:
+        return self.database_url or f"sqlite:///{self.sqlite_path}"
+
+    @property
+    def checkpoints(self) -> str:
+        return self.checkpoint_uri or str(self.home / "checkpoints")
+
+    @property
+    def service_url(self) -> str:
+        """Where controllers send their heartbeats."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "localhost") else self.host
+        return self.public_url or f"http://{f'[{host}]' if ':' in host else host}:{self.port}"

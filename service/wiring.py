@@ -1,0 +1,159 @@
+"""The one place that knows the adapters: settings in, services out.
+
+    async with build(settings) as services:
+        submitted = await services.jobs.submit({"model": "gpt-tiny"})
+
+Whoever runs the server calls `services.drain()` when it is told to stop and *before* it closes its port: with the
+embedded Ray every attempt is ordered to checkpoint and leave, which it can hear only while the service still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from service.adapters.bus import LocalBus
+from service.adapters.clock import SystemClock
+from service.adapters.cluster import RayCapacity
+from service.adapters.database.migrate import ensure_schema
+from service.adapters.database.session import SqlDatabase
+from service.adapters.database.sqlite_lock import FileLock
+from service.adapters.embedded_ray import EmbeddedCapacity, EmbeddedRay
+from service.adapters.files import LocalFiles
+from service.adapters.local_process import LocalProcesses
+from service.adapters.ray_jobs import RayAddress, RayJobs
+from service.adapters.tokens import RandomTokens
+from service.attempts import Attempts
+from service.census import Census
+from service.checkpoints import Checkpoints
+from service.cluster import Cluster
+from service.jobs import Jobs
+from service.keys import Keys
+from service.logs import Logs
+from service.metrics import Metrics
+from service.plans import Plans
+from service.ports import Capacity, Launcher, RayHost
+from service.reconciler import Reconciler
+from service.settings import Settings
+from service.stream import Stream
+
+
+@dataclass(slots=True, kw_only=True)
+class Services:
+    """Every use case, and the tasks that run behind them."""
+
+    settings: Settings
+    jobs: Jobs
+    metrics: Metrics
+    logs: Logs
+    checkpoints: Checkpoints
+    plans: Plans
+    cluster: Cluster
+    keys: Keys
+    attempts: Attempts
+    stream: Stream
+    census: Census
+    reconciler: Reconciler
+    database: SqlDatabase
+    ray: RayHost
+    lock: FileLock | None
+    _task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Takes the home, brings the schema up (embedded database only), starts the tasks. Raises SetupError."""
+        if self.lock is not None:
+            self.lock.take()
+        await ensure_schema(self.database, upgrade=self.settings.database_url is None)
+        await self.stream.start()
+        self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
+
+    async def drain(self) -> None:
+        """Before the port closes: with the embedded Ray, all attempts leave (bounded); with a cluster nothing stops."""
+        if self.ray.embedded and not self.attempts.leaving.is_set():
+            self.attempts.leaving.set()
+            await self.reconciler.empty(timeout_s=self.settings.leave_timeout_s)
+
+    async def stop(self) -> None:
+        """Drains where nobody has, ends the tasks and the embedded Ray; safe to call twice."""
+        await self.drain()
+        await self.stream.stop()
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+            await self.reconciler.step_down()
+            await self.ray.end()
+        await self.database.close()
+        if self.lock is not None:
+            self.lock.release()
+
+
+def build(settings: Settings) -> Services:
+    """Nothing is started, opened or written before `start`."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    clock, bus, tokens, files = SystemClock(), LocalBus(), RandomTokens(), LocalFiles()
+    database = SqlDatabase(settings.resolved_database_url)
+    ray, capacity, launcher = _data_plane(settings)
+    attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings)
+    plans = Plans()
+    return Services(
+        settings=settings,
+        jobs=Jobs(
+            database=database,
+            clock=clock,
+            bus=bus,
+            files=files,
+            tokens=tokens,
+            plans=plans,
+            embedded=settings.embedded,
+        ),
+        metrics=Metrics(database=database),
+        logs=Logs(database=database),
+        checkpoints=Checkpoints(database=database, clock=clock, bus=bus, tokens=tokens),
+        plans=plans,
+        cluster=Cluster(database=database, capacity=capacity),
+        keys=Keys(database=database, clock=clock, tokens=tokens),
+        attempts=attempts,
+        stream=Stream(database=database, bus=bus),
+        census=Census(database=database, ray=ray),
+        reconciler=Reconciler(
+            database=database,
+            clock=clock,
+            bus=bus,
+            tokens=tokens,
+            capacity=capacity,
+            launcher=launcher,
+            ray=ray,
+            files=files,
+            settings=settings,
+            leaving=attempts.leaving,
+            holder=f"{os.uname().nodename}:{os.getpid()}:{tokens.new_id()}",
+        ),
+        database=database,
+        ray=ray,
+        lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,
+    )
+
+
+def _data_plane(settings: Settings) -> tuple[RayHost, Capacity, Launcher]:
+    """Where workers run: a Ray of our own on this machine, or a cluster."""
+    if settings.ray_address is None:
+        ray = EmbeddedRay(settings)
+        launcher = LocalProcesses(python=sys.executable, home=settings.home, service_url=settings.service_url)
+        return ray, EmbeddedCapacity(ray), launcher
+    return RayAddress(settings.ray_address), RayCapacity(settings.ray_address), RayJobs(settings.ray_address)
