@@ -32,6 +32,7 @@ RESIZES = ((0.2, 3), (0.6, 2))
 # No step for so long means that something is wrong; the first step waits for imports of torch on every worker.
 STALL_S = 120.0
 POLL_S = 0.3
+KINDS = ("params", "grads", "optimizer")
 
 
 class DemoFailed(Exception):
@@ -40,26 +41,28 @@ class DemoFailed(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Watched:
-    """What the demo saw: the newest state of the job, and the memory of each rank while it trained."""
+    """What the demo saw: the newest state of the job, and each rank's memory at every number of workers."""
 
     job: Json
-    memory: list[Json] = field(default_factory=list)
+    memory: dict[int, list[Json]] = field(default_factory=dict)
     moved_at: float = field(default_factory=time.monotonic)
 
     def look(self, job: Json) -> None:
         if (job["step"], job["state"]) != (self.job["step"], self.job["state"]):
             self.moved_at = time.monotonic()
         self.job = job
-        ranks = (job.get("memory") or {}).get("per_rank") or []
-        if len(ranks) >= len(self.memory):
-            self.memory = ranks
+        actual = job["workers"]["actual"]
+        ranks = [rank for rank in job["memory"]["per_rank"] if rank["rank"] < actual]
+        if job["state"] == "running" and actual and len(ranks) == actual:
+            self.memory[actual] = ranks
 
 
 def spec(client: ElastaneClient) -> Json:
-    """The sample job. With fewer GPUs than the demo's three workers it trains on the CPU."""
+    """The sample job. On a machine with fewer GPUs than the demo's three workers it trains on the CPU."""
     document: Json = yaml.safe_load(SPEC.read_text())
-    gpus = sum(int(node.get("gpus") or 0) for node in client.cluster().get("nodes", ()))
-    return document if gpus == 0 or gpus >= 3 else {**document, "resources": {"gpu": 0, "cpu": 1}}
+    cluster = client.cluster()
+    enough = cluster["slot_kind"] == "cpu" or cluster["slots"] >= max(workers for _, workers in RESIZES)
+    return document if enough else {**document, "resources": {"gpu": 0, "cpu": 1}}
 
 
 def train(client: ElastaneClient, console: Console) -> Watched:
@@ -146,13 +149,14 @@ def mib(size_bytes: float | None) -> str:
     return "-" if size_bytes is None else f"{size_bytes / 2**20:.1f} MiB"
 
 
-def memory_rows(ranks: list[Json]) -> Iterator[tuple[str, str]]:
-    for rank in ranks:
-        states = sum(rank.get(f"{kind}_bytes") or 0 for kind in ("params", "grads", "optimizer"))
-        parts = ", ".join(f"{kind} {mib(rank.get(f'{kind}_bytes'))}" for kind in ("params", "grads", "optimizer"))
+def memory_rows(memory: dict[int, list[Json]]) -> Iterator[tuple[str, str]]:
+    """One row for each number of workers: what every rank held, and what the plan had said."""
+    for workers, ranks in sorted(memory.items()):
+        held = " / ".join(mib(sum(rank[f"{kind}_bytes"] or 0 for kind in KINDS)) for rank in ranks)
+        parts = ", ".join(f"{kind} {mib(ranks[0][f'{kind}_bytes'])}" for kind in KINDS)
         yield (
-            f"rank {rank['rank']} of {len(ranks)}",
-            f"{mib(states)} measured, {mib(rank.get('predicted_bytes'))} predicted  ({parts})",
+            f"bytes per rank, {workers} workers",
+            f"{held} measured, {mib(ranks[0]['predicted_bytes'])} predicted ({parts})",
         )
 
 

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from api.client import ElastaneClient
+from examples.local_service import LocalService
+from tests.e2e.journey import Curve, curve, run, spec
+
+# Long enough that a job still trains when a test has looked at it twice.
+STEPS = 400
+
+
+@pytest.fixture(scope="session")
+def service() -> Iterator[LocalService]:
+    """One service for the folder; its end is part of the test: an orderly stop leaves no process behind."""
+    local = LocalService(home=Path(tempfile.mkdtemp(prefix="el-e2e-")))
+    try:
+        local.start()
+        yield local
+    finally:
+        left = local.stop()
+        log = local.tail(200)
+        shutil.rmtree(local.home, ignore_errors=True)
+    assert left == [], f"these had to be killed: {left}\n{log}"
+
+
+@pytest.fixture(scope="session")
+def client(service: LocalService) -> Iterator[ElastaneClient]:
+    with ElastaneClient(service.url) as connected:
+        yield connected
+
+
+@pytest.fixture(scope="session")
+def undisturbed(client: ElastaneClient) -> Curve:
+    """The curve of one worker that nothing happened to."""
+    losses = curve(client, run(client, spec(steps=STEPS, stage=0, workers=1))["id"])
+    assert losses[STEPS] < losses[1] - 0.5, "nothing was learnt; agreement would show nothing"
+    return losses

@@ -1,0 +1,23 @@
+"""A paused job holds no worker, and goes on where it was, on as many as it is given then."""
+
+from __future__ import annotations
+
+from api.client import ElastaneClient
+from tests.e2e.conftest import STEPS
+from tests.e2e.journey import Curve, assert_same_curve, curve, spec, wait_for_end, wait_for_step, wait_until
+
+
+def test_a_paused_job_goes_on_with_another_number_of_workers(client: ElastaneClient, undisturbed: Curve) -> None:
+    job_id = client.submit(spec(steps=STEPS, stage=3, workers={"min": 1, "max": 2}))["id"]
+    wait_for_step(client, job_id, 20)
+    client.pause(job_id)
+    paused = wait_until(client, job_id, "paused", lambda job: job["state"] == "paused")
+    assert paused["workers"]["actual"] == 0
+    assert client.workers(job_id)["items"] == []
+
+    client.scale(job_id, 3)
+    client.resume(job_id)
+    job = wait_for_step(client, job_id, paused["step"] + 1)
+    assert job["workers"]["actual"] == 3
+    wait_for_end(client, job_id)
+    assert_same_curve(curve(client, job_id), undisturbed, steps=STEPS)
