@@ -1,4 +1,4 @@
-"""The service dies while a job trains; the job does not notice. Last in the folder: it uses the folder's service."""
+"""The service dies while a job trains; the job does not notice."""
 
 from __future__ import annotations
 
