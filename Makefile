@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 PY := .venv/bin/python
 ORDER := tests/architecture tests/unit tests/contract tests/migrations tests/api tests/claims tests/elastic tests/e2e tests/browser
 SUITES := $(ORDER) $(filter-out $(ORDER) tests/fakes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
+BENCHMARKS := engines
 DASHBOARD := $(shell find api/dashboard -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 export OMP_NUM_THREADS ?= 1
 
@@ -80,4 +81,4 @@ test-dashboard: .venv/.installed-dev .venv/.dashboard
 	@if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi
 
 bench: .venv/.installed-dev
-	@for file in benchmarks/*.py; do $(PY) -m "benchmarks.$$(basename "$$file" .py)" || exit 1; done
+	@for name in $(BENCHMARKS); do $(PY) -m "benchmarks.$$name" || exit 1; done
