@@ -1,0 +1,77 @@
+"""Who is calling, and may they? No key is asked for on loopback while none exists; else every call needs one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from fastapi import Request
+
+from api.browser_guard import is_loopback
+from api.dependencies import services_of
+from service.domain.errors import AttemptTokenWrong, SetupError
+from service.domain.key import Scope
+from service.keys import Keys
+from service.settings import Settings
+
+
+@dataclass(slots=True)
+class KeyPresence:
+    """Whether any key is in force, remembered for a second: it is asked at every call."""
+
+    remembered_for_s: float = 1.0
+    _known: bool = field(default=False, init=False)
+    _until: float = field(default=0.0, init=False)
+
+    async def any(self, keys: Keys) -> bool:
+        if time.monotonic() >= self._until:
+            self._known = await keys.exist()
+            self._until = time.monotonic() + self.remembered_for_s
+        return self._known
+
+    def forget(self) -> None:
+        """A key was made or revoked: the next call asks anew."""
+        self._until = 0.0
+
+
+def trusts_everyone(settings: Settings) -> bool:
+    """Whether a caller without a key may come in while no key exists: a loopback address, or --insecure said aloud."""
+    return settings.insecure or is_loopback(settings.host)
+
+
+async def refuse_open_address(settings: Settings, keys: Keys) -> None:
+    """Raises SetupError where everybody on the network could come in."""
+    if trusts_everyone(settings) or await keys.exist():
+        return
+    raise SetupError(
+        f"host {settings.host} is reachable from other machines and no API key exists; create one while the service "
+        "listens on 127.0.0.1 (elastane keys create NAME --scope admin), or say --insecure to let everybody in"
+    )
+
+
+def requires(scope: Scope) -> Callable[[Request], Awaitable[None]]:
+    """A dependency: the caller's key has this scope."""
+
+    async def checked(request: Request) -> None:
+        keys = services_of(request).keys
+        presence: KeyPresence = request.app.state.key_presence
+        if trusts_everyone(request.app.state.settings) and not await presence.any(keys):
+            return
+        await keys.verify(bearer(request), scope=scope)
+
+    return checked
+
+
+def bearer(request: Request) -> str | None:
+    """The secret of `Authorization: Bearer ...`, where one is sent."""
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" and secret.strip() else None
+
+
+async def attempt_token(request: Request) -> str:
+    """The token that an attempt's own calls carry; what it is good for, the service knows."""
+    token = bearer(request)
+    if token is None:
+        raise AttemptTokenWrong(str(request.path_params.get("attempt_id", "")))
+    return token

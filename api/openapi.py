@@ -1,0 +1,91 @@
+"""The OpenAPI document: what every path answers, refusals included, and the bodies that are read by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api.problems import CODES, MEDIA_TYPE, Problem
+from api.schemas import WORKERS_SCHEMA, KeyRequest, ScaleRequest
+from service.domain.spec import FSDP_STAGES, JobSpec
+from service.domain.wire import Heartbeat
+
+Json = dict[str, Any]
+
+REF = "#/components/schemas/{model}"
+PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}}
+
+
+def refuses(*statuses: int) -> dict[int | str, Json]:
+    """The refusals that a path's own words can bring; `complete` adds those that every path has."""
+    return {status: {"description": CODES[status][1], "content": PROBLEM} for status in statuses}
+
+
+def takes(model: str, *, yaml: bool = False) -> Json:
+    """The body of a path that reads it by hand."""
+    schema = {"schema": {"$ref": REF.format(model=model)}}
+    media = {"application/json": schema} | ({"application/yaml": schema} if yaml else {})
+    return {"openapi_extra": {"requestBody": {"required": True, "content": media}}}
+
+
+def complete(app: FastAPI) -> Json:
+    """The document, built once."""
+    if app.openapi_schema is None:
+        document = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
+        )
+        _add_shapes(document)
+        for path, methods in document["paths"].items():
+            for operation in methods.values():
+                _add_refusals(operation, locked=path.startswith(("/v1/", "/internal/")))
+        app.openapi_schema = document
+    return app.openapi_schema
+
+
+def _add_shapes(document: Json) -> None:
+    components = document.setdefault("components", {})
+    shapes = components.setdefault("schemas", {})
+    for unused in ("HTTPValidationError", "ValidationError"):
+        shapes.pop(unused, None)
+    for model in (Problem, ScaleRequest, KeyRequest, Heartbeat):
+        _add(shapes, model.__name__, model.model_json_schema(ref_template=REF))
+    _add(shapes, "JobSpecDocument", spec_schema())
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "An API key, ek_..."}}
+
+
+def _add(shapes: Json, name: str, schema: Json) -> None:
+    for inner, definition in schema.pop("$defs", {}).items():
+        shapes.setdefault(inner, definition)
+    shapes[name] = schema
+
+
+def _add_refusals(operation: Json, *, locked: bool) -> None:
+    responses = operation["responses"]
+    for status, answer in list(responses.items()):
+        # FastAPI's own 422 describes another shape than ours.
+        if "HTTPValidationError" in str(answer):
+            responses[status] = refuses(422)[422]
+    common = (401, 403, 503) if locked else (403,)
+    for status, answer in refuses(*common).items():
+        responses.setdefault(str(status), answer)
+    if locked:
+        # No key is asked for on loopback while none exists: the empty alternative.
+        operation["security"] = [{"key": []}, {}]
+
+
+def spec_schema() -> Json:
+    """The schema of a spec as users may write it: the long form, and the short forms that become it."""
+    schema = JobSpec.model_json_schema(ref_template=REF)
+    fields = schema["properties"]
+    short: dict[str, list[Json]] = {
+        "offload": [{"type": "string", "enum": ["none", "cpu", "nvme"]}],
+        "precision": [{"type": "string", "enum": ["fp32", "bf16", "fp16"]}],
+        "workers": WORKERS_SCHEMA["anyOf"],
+        "stage": [{"type": "string", "enum": sorted(FSDP_STAGES)}],
+    }
+    for name, forms in short.items():
+        words = {key: fields[name].pop(key) for key in ("default", "title", "description") if key in fields[name]}
+        fields[name] = {"anyOf": [fields[name], *forms], **words}
+    return schema

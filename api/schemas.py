@@ -1,0 +1,364 @@
+"""The shapes of the REST API: what goes out, and the small bodies that come in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.domain import job, series
+from service.domain.job import JobState
+from service.domain.key import Scope
+from service.domain.spec import JobSpec
+from service.ledger import state_data
+
+MEMORY_NAMES = tuple(
+    f"mem_{kind}_bytes"
+    for kind in ("params", "grads", "optimizer", "activations_peak", "gathered_peak", "process", "predicted")
+)
+UNITS = {"loss": None, "grad_norm": None, "lr": None, "workers": "workers", "skipped_steps": "steps", "mfu": "ratio"}
+
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 4096}
+WORKERS_SCHEMA: dict[str, Any] = {
+    "anyOf": [
+        _COUNT,
+        {
+            "type": "object",
+            "properties": {"min": _COUNT, "max": _COUNT},
+            "minProperties": 1,
+            "additionalProperties": False,
+        },
+    ]
+}
+
+
+def unit_of(metric: str) -> str | None:
+    """The unit, which the name of a metric ends in."""
+    if metric.endswith("_per_s"):
+        return f"{metric.removesuffix('_per_s')}/s"
+    return UNITS.get(metric, "s" if metric.endswith("_s") else "bytes" if metric.endswith("_bytes") else None)
+
+
+class Shape(BaseModel):
+    """Read straight from the service's values. Numbers that are not finite become null: JSON has no word for them."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+# ---- jobs --------------------------------------------------------------------------------------------------------
+
+
+class Workers(Shape):
+    desired: int = Field(description="as many as the allocation gives it now")
+    actual: int = Field(description="members of the present generation")
+    min: int
+    max: int
+
+
+class RankMemory(Shape):
+    """What one rank last measured; `predicted_bytes` is the planner's word for the same."""
+
+    rank: int
+    params_bytes: int | None = None
+    grads_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    activations_peak_bytes: int | None = None
+    gathered_peak_bytes: int | None = None
+    process_bytes: int | None = None
+    predicted_bytes: int | None = None
+
+
+class Memory(Shape):
+    per_rank: list[RankMemory]
+
+    @classmethod
+    def of(cls, found: Sequence[series.Series]) -> Self:
+        """From the latest samples of `mem_*_bytes`, one series per kind and rank."""
+        ranks: dict[int, dict[str, int]] = {}
+        for one in found:
+            latest = one.points[-1].value if one.points else None
+            if one.rank is not None and latest is not None:
+                ranks.setdefault(one.rank, {})[one.name.removeprefix("mem_")] = int(latest)
+        return cls(per_rank=[RankMemory(rank=rank, **ranks[rank]) for rank in sorted(ranks)])
+
+
+class Job(Shape):
+    id: str
+    name: str | None
+    state: JobState
+    reason: str = Field(description="a sentence to act on")
+    spec: JobSpec
+    stage: int | str
+    step: int
+    steps: int
+    workers: Workers
+    generation: int
+    attempt: int
+    throughput_tokens_per_s: float | None
+    loss: float | None
+    memory: Memory
+    priority: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    heartbeat_at: datetime | None = Field(description="when the controller was last heard")
+
+    @classmethod
+    def of(cls, found: job.Job, *, memory: Sequence[series.Series] = ()) -> Self:
+        return cls(**cls._fields(found, memory))
+
+    @staticmethod
+    def _fields(found: job.Job, memory: Sequence[series.Series]) -> dict[str, Any]:
+        progress = found.progress
+        return {
+            "id": found.id,
+            "name": found.name,
+            "state": found.state,
+            "reason": found.reason,
+            "spec": found.spec,
+            "stage": found.spec.stage,
+            "step": progress.step,
+            "steps": found.steps,
+            "workers": state_data(found)["workers"],
+            "generation": progress.generation,
+            "attempt": found.attempt,
+            "throughput_tokens_per_s": progress.tokens_per_s,
+            "loss": progress.loss,
+            "memory": Memory.of(memory),
+            "priority": found.spec.priority,
+            "created_at": found.created_at,
+            "started_at": found.started_at,
+            "ended_at": found.ended_at,
+            "heartbeat_at": progress.heard_at,
+        }
+
+
+class SubmittedJob(Job):
+    """`report`: what the service decided for the user, field by field."""
+
+    report: dict[str, str]
+
+    @classmethod
+    def from_submission(cls, found: job.Job, report: Mapping[str, str]) -> Self:
+        return cls(**cls._fields(found, ()), report=dict(report))
+
+
+class JobPage(Shape):
+    items: list[Job]
+    next_cursor: str | None = Field(description="null: this was the last page")
+
+
+class ScaleRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    workers: Any = Field(description="one number, or bounds", json_schema_extra=WORKERS_SCHEMA)
+
+
+# ---- what a job left behind --------------------------------------------------------------------------------------
+
+
+class Event(Shape):
+    id: int
+    kind: str
+    at: datetime
+    message: str
+    attempt: int | None
+    generation: int | None
+    step: int | None
+    payload: dict[str, Any]
+
+
+class Events(Shape):
+    items: list[Event]
+    next_after: int = Field(description="pass it as `after` to read on; the same again when there was nothing new")
+
+
+class Worker(Shape):
+    rank: int
+    pid: int
+    node: str
+    device: str
+    state: Literal["starting", "running", "lost", "leaving"]
+
+
+class WorkerList(Shape):
+    items: list[Worker]
+
+
+class Point(Shape):
+    """A bucket of steps: `value` is its last sample, `min` and `max` its extremes, `count` its samples."""
+
+    step: int
+    value: float | None
+    min: float | None
+    max: float | None
+    count: int
+    generation: int
+    at: datetime
+
+
+class Series(Shape):
+    name: str
+    rank: int | None = Field(description="null: the whole group's")
+    unit: str | None
+    total: int = Field(description="samples there are")
+    shown: int = Field(description="points here; fewer than `total` where they were downsampled")
+    points: list[Point]
+
+    @classmethod
+    def of(cls, found: series.Series) -> Self:
+        points = [Point.model_validate(point) for point in found.points]
+        unit = unit_of(found.name)
+        return cls(name=found.name, rank=found.rank, unit=unit, total=found.total, shown=len(points), points=points)
+
+
+class Metrics(Shape):
+    series: list[Series]
+
+
+class LogLine(Shape):
+    id: int
+    rank: int | None = Field(description="null: the controller's")
+    at: datetime
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+    attempt: int
+
+
+class LogLines(Shape):
+    items: list[LogLine]
+    next_after: int
+
+
+class Checkpoint(Shape):
+    step: int
+    uri: str
+    size_bytes: int
+    files: int
+    duration_s: float
+    attempt: int
+    at: datetime
+
+
+class Checkpoints(Shape):
+    items: list[Checkpoint]
+
+
+class CheckpointRequest(Shape):
+    id: str
+    job_id: str
+    at: datetime
+
+
+# ---- plan and cluster --------------------------------------------------------------------------------------------
+
+
+class PlanChoice(Shape):
+    """One stage and offload at one number of workers; all bytes are of one rank."""
+
+    stage: int
+    offload: str
+    workers: int
+    bytes_by_kind: dict[str, dict[str, int]] = Field(description="kind -> tier -> bytes")
+    states_bytes: int
+    total_bytes: int
+    elements_per_step: int = Field(description="moved per step and rank, counted as the ZeRO paper counts")
+    fits: bool | None = Field(description="null: the memory of a worker is not known")
+    note: str
+
+
+class Recommendation(Shape):
+    stage: int
+    offload: str
+    workers: int
+    why: str
+
+
+class Plan(Shape):
+    model: str
+    numel: int
+    unit_numels: dict[str, int]
+    micro_batches: int
+    capacity_bytes: int | None
+    choices: list[PlanChoice]
+    recommendation: Recommendation
+
+
+class DryRun(Shape):
+    """The answer to `?dry_run=true`: the spec is legal; nothing was submitted."""
+
+    dry_run: Literal[True] = True
+    plan: Plan | None = Field(description="null: the model's size is known only where it is built")
+    report: dict[str, str]
+
+
+class Node(Shape):
+    id: str
+    address: str
+    alive: bool
+    slots: int
+    memory_bytes: int | None
+    accelerator: str | None
+
+
+class SlotUse(Shape):
+    job_id: str
+    name: str | None
+    slots: int
+    workers: int
+
+
+class PendingJob(Shape):
+    job_id: str
+    name: str | None
+    slots: int
+    reason: str
+
+
+class Cluster(Shape):
+    nodes: list[Node]
+    slot_kind: Literal["gpu", "cpu"]
+    slots: int
+    slots_free: int
+    max_slots: int = Field(description="what the autoscaler may reach")
+    used: list[SlotUse]
+    pending: list[PendingJob]
+
+
+# ---- keys, health ------------------------------------------------------------------------------------------------
+
+
+class KeyRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(min_length=1, max_length=100)
+    scopes: list[Scope] = Field(min_length=1, max_length=3)
+
+
+class Key(Shape):
+    id: str
+    name: str
+    hint: str = Field(description="the first characters of the secret")
+    scopes: list[Scope]
+    created_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewKey(Key):
+    key: str = Field(description="the secret; this is the only answer that holds it")
+
+
+class Keys(Shape):
+    items: list[Key]
+
+
+class Health(Shape):
+    status: Literal["ok"] = "ok"
+
+
+class Readiness(Shape):
+    ready: bool
+    checks: dict[str, str] = Field(description='name -> "ok", or what is wrong')
