@@ -1,0 +1,7 @@
+/** The step under the pointer, shared by all charts, so that every one of them reads its values there. */
+
+import { signal } from '@preact/signals';
+
+export const cursorStep = signal<number | null>(null);
+/** A step that another part of the page points at: a line of the timeline under the pointer. */
+export const pointedStep = signal<number | null>(null);

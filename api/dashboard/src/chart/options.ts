@@ -1,0 +1,119 @@
+/** From what a chart should show to the options of uPlot. */
+
+import uPlot from 'uplot';
+import { ink } from './ink';
+import type { PlotProps } from './plot';
+
+/** A line or an area of a chart; `key` tells when the set of lines has changed. */
+export interface Layer {
+  key: string;
+  ink: string;
+  alpha?: number;
+  width?: number;
+  dash?: number[];
+  /** Filled down to the axis, in this strength. */
+  fill?: number;
+  stepped?: boolean;
+  /** Filled between this layer and the next one; used for the extremes of buckets. */
+  bandToNext?: boolean;
+}
+
+export interface PlotHooks {
+  draw(u: uPlot): void;
+  moved(u: uPlot, step: number | null, hovered: boolean): void;
+  selected(from: number, to: number): void;
+  reset(): void;
+}
+
+const SYNC = 'step';
+const AXIS_FONT = '11px system-ui, sans-serif';
+const AXIS_WIDTH = 52;
+
+export function optionsOf(props: PlotProps, layers: readonly Layer[], width: number, hooks: PlotHooks): uPlot.Options {
+  return {
+    width: Math.max(120, width),
+    height: props.height,
+    padding: [6, 10, 0, 0],
+    legend: { show: false },
+    cursor: {
+      sync: { key: SYNC, scales: ['x', null] },
+      drag: { x: true, y: false, setScale: false, dist: 6 },
+      points: { show: false },
+      bind: { dblclick: () => () => (hooks.reset(), null) },
+    },
+    scales: { x: { time: false, range: () => viewRange(props) }, y: yScale(props) },
+    axes: [xAxis(), yAxis(props)],
+    series: [{}, ...layers.map((layer) => seriesOf(layer))],
+    bands: layers.flatMap((layer, i) =>
+      layer.bandToNext ? [{ series: [i + 1, i + 2] as [number, number], fill: ink(layer.ink, layer.fill ?? 0.2) }] : [],
+    ),
+    hooks: {
+      draw: [hooks.draw],
+      setCursor: [(u) => onCursor(u, hooks)],
+      setSelect: [(u) => onSelect(u, hooks)],
+    },
+  };
+}
+
+function viewRange(props: PlotProps): [number, number] {
+  const { from, to } = props.view.peek();
+  return [from, Math.max(to, from + 1)];
+}
+
+function yScale(props: PlotProps): uPlot.Scale {
+  if (props.log) return { distr: 3 };
+  return {
+    range: (_u, low, high) => {
+      if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
+      if (props.fromZero) return [0, high <= 0 ? 1 : high * 1.12];
+      const room = (high - low || Math.abs(high) || 1) * 0.08;
+      return [low - room, high + room];
+    },
+  };
+}
+
+const axisLook = (): Partial<uPlot.Axis> => ({
+  stroke: ink('--ink-soft'),
+  font: AXIS_FONT,
+  grid: { stroke: ink('--line'), width: 1 },
+  ticks: { show: false },
+});
+
+function xAxis(): uPlot.Axis {
+  const steps = (_u: uPlot, splits: number[]): (string | null)[] => splits.map((v) => (Number.isInteger(v) ? String(v) : null));
+  return { ...axisLook(), size: 24, gap: 4, values: steps, grid: { show: false } };
+}
+
+function yAxis(props: PlotProps): uPlot.Axis {
+  const values = (_u: uPlot, splits: (number | null)[]): (string | null)[] => splits.map((v) => (v === null ? null : props.axis(v)));
+  const axis: uPlot.Axis = { ...axisLook(), size: AXIS_WIDTH, gap: 4, space: 32, values };
+  if (props.whole) axis.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+  return axis;
+}
+
+function seriesOf(layer: Layer): uPlot.Series {
+  const series: uPlot.Series = {
+    stroke: layer.width === 0 ? 'transparent' : ink(layer.ink, layer.alpha),
+    width: layer.width ?? 1.5,
+    points: { show: false },
+    spanGaps: false,
+  };
+  if (layer.dash) series.dash = layer.dash;
+  if (layer.fill !== undefined && !layer.bandToNext) series.fill = ink(layer.ink, layer.fill);
+  if (layer.stepped && uPlot.paths.stepped) series.paths = uPlot.paths.stepped({ align: -1 });
+  return series;
+}
+
+function onCursor(u: uPlot, hooks: PlotHooks): void {
+  const { left, event } = u.cursor;
+  const hovered = u.over.matches(':hover') || event?.target === u.over;
+  const inside = left !== undefined && left !== null && left >= 0;
+  hooks.moved(u, inside ? Math.round(u.posToVal(left, 'x')) : null, hovered || !inside);
+}
+
+function onSelect(u: uPlot, hooks: PlotHooks): void {
+  const { left, width } = u.select;
+  if (width < 6) return;
+  hooks.selected(u.posToVal(left, 'x'), u.posToVal(left + width, 'x'));
+  u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+}

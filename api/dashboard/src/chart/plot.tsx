@@ -1,0 +1,123 @@
+/** One chart: a title, the values at the pointer, the drawing. Draws again when its data, the zoom or the theme change. */
+
+import { useSignal, useSignalEffect, type ReadonlySignal } from '@preact/signals';
+import { useEffect, useRef } from 'preact/hooks';
+import uPlot from 'uplot';
+import type { Marker } from '../domain/marker';
+import type { StepWindow } from '../domain/zoom';
+import { roundWindow } from '../domain/zoom';
+import { themeVersion } from '../store/theme';
+import { cursorStep, pointedStep } from './cursor';
+import { drawMarkers, markersNear } from './markerlines';
+import { optionsOf, type Layer } from './options';
+
+export interface Reading {
+  label: string;
+  text: string;
+  /** Variable of the colour, where the reading has one. */
+  ink?: string;
+  dashed?: boolean;
+}
+
+export interface PlotContent {
+  layers: readonly Layer[];
+  data: uPlot.AlignedData;
+  broken?: readonly number[];
+  /** What the head of the chart says at a step, or now. */
+  read(step: number | null): readonly Reading[];
+  /** "1 of 12 shown" */
+  note?: string | null;
+}
+
+export interface PlotProps {
+  title: string;
+  height: number;
+  axis(value: number): string;
+  fromZero?: boolean;
+  whole?: boolean;
+  log?: boolean;
+  content: ReadonlySignal<PlotContent>;
+  markers: ReadonlySignal<readonly Marker[]>;
+  /** Steps that all charts show. */
+  view: ReadonlySignal<StepWindow>;
+  onZoom(window: StepWindow | null): void;
+}
+
+export function Plot(props: PlotProps) {
+  const { title, content, markers, view } = props;
+  const host = useRef<HTMLDivElement>(null);
+  const plot = useRef<uPlot | null>(null);
+  const near = useSignal<{ left: number; markers: readonly Marker[] } | null>(null);
+  const shape = content.value.layers.map((layer) => layer.key).join();
+
+  useEffect(() => {
+    const element = host.current as HTMLDivElement;
+    const u = new uPlot(
+      optionsOf(props, content.peek().layers, element.clientWidth, {
+        draw: (p) => drawMarkers(p, markers.peek(), content.peek().broken ?? []),
+        moved: (p, step, hovered) => {
+          if (hovered) cursorStep.value = step;
+          const found = hovered && step !== null ? markersNear(p, markers.peek(), p.cursor.left ?? 0) : [];
+          near.value = found.length ? { left: p.cursor.left ?? 0, markers: found } : null;
+        },
+        selected: (from, to) => props.onZoom(roundWindow(from, to)),
+        reset: () => props.onZoom(null),
+      }),
+      content.peek().data,
+      element,
+    );
+    plot.current = u;
+    const observer = new ResizeObserver(() => u.setSize({ width: element.clientWidth, height: props.height }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      u.destroy();
+      plot.current = null;
+    };
+  }, [shape, themeVersion.value, props.log, props.height]);
+
+  useSignalEffect(() => {
+    const { data } = content.value;
+    void view.value;
+    plot.current?.setData(data);
+  });
+  useSignalEffect(() => {
+    void [markers.value, pointedStep.value];
+    plot.current?.redraw(false);
+  });
+
+  const { note } = content.value;
+  const readings = content.value.read(cursorStep.value);
+  const spoken = `${title}: ${readings.map((r) => `${r.label} ${r.text}`).join(', ') || 'no data yet'}`;
+  return (
+    <figure class="plot">
+      <figcaption>
+        <h3>{title}</h3>
+        <ul class="readings">
+          {readings.map((r) => (
+            <li key={r.label}>
+              {r.ink && <i class={r.dashed ? 'key dashed' : 'key'} style={{ '--ink': `var(${r.ink})` }} />}
+              <span>{r.label}</span> <b>{r.text}</b>
+            </li>
+          ))}
+        </ul>
+        {note && <span class="plot-note">{note}</span>}
+      </figcaption>
+      <div class="plot-canvas" ref={host} role="img" aria-label={spoken} style={{ height: `${props.height}px` }}>
+        {near.value && (
+          <div class="plot-tip" style={tipPlace(near.value.left, host.current?.clientWidth ?? 0)}>
+            {near.value.markers.map((m) => (
+              <p key={m.eventId} class={`tone-${m.tone}`}>
+                <b>step {m.step}</b> {m.label}
+              </p>
+            ))}
+          </div>
+        )}
+      </div>
+    </figure>
+  );
+}
+
+/** The tip stays inside the chart: it opens to the side that has room. */
+const tipPlace = (left: number, width: number): Record<string, string> =>
+  left > width / 2 ? { right: `${Math.max(0, width - left - 40)}px` } : { left: `${left + 60}px` };

@@ -1,0 +1,108 @@
+/** Numbers with their units, for people: at most four digits that matter, never a bare number. */
+
+export interface Quantity {
+  value: string;
+  unit: string;
+}
+
+export const NONE = '–';
+const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'] as const;
+
+/** Three significant digits below 1000, without trailing noise: 1.50, 15.0, 150. */
+function threeDigits(value: number): string {
+  const size = Math.abs(value);
+  return value.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}
+
+export function bytes(count: number | null | undefined): Quantity {
+  if (count === null || count === undefined || !Number.isFinite(count)) return { value: NONE, unit: '' };
+  let power = 0;
+  let rest = count;
+  while (Math.abs(rest) >= 1023.5 && power < BYTE_UNITS.length - 1) {
+    rest /= 1024;
+    power += 1;
+  }
+  return { value: power === 0 ? String(Math.round(rest)) : threeDigits(rest), unit: BYTE_UNITS[power] ?? 'B' };
+}
+
+/** 950, 12.3k, 4.56M */
+export function short(count: number | null | undefined): string {
+  if (count === null || count === undefined || !Number.isFinite(count)) return NONE;
+  const size = Math.abs(count);
+  if (size < 999.5) return Number.isInteger(count) ? String(count) : threeDigits(count);
+  if (size < 999_500) return `${threeDigits(count / 1e3)}k`;
+  if (size < 999_500_000) return `${threeDigits(count / 1e6)}M`;
+  return `${threeDigits(count / 1e9)}G`;
+}
+
+export const tokensRate = (rate: number | null | undefined): Quantity => ({
+  value: short(rate),
+  unit: rate === null || rate === undefined || !Number.isFinite(rate) ? '' : 'tokens/s',
+});
+
+/** 12 345 with a thin space, so that digits line up and are never mistaken for a decimal comma. */
+export function whole(count: number | null | undefined): string {
+  if (count === null || count === undefined || !Number.isFinite(count)) return NONE;
+  return String(Math.round(count)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
+}
+
+/** A loss, a norm, a learning rate: four significant digits, exponent where the number asks for one. */
+export function figure(value: number | null | undefined): string {
+  if (value === null || value === undefined) return NONE;
+  if (Number.isNaN(value)) return 'NaN';
+  if (!Number.isFinite(value)) return value > 0 ? '∞' : '−∞';
+  if (value === 0) return '0';
+  const size = Math.abs(value);
+  return size >= 1e5 || size < 1e-3 ? value.toExponential(2) : value.toPrecision(4);
+}
+
+/** 42 ms, 1.20 s, 35 s, 1 min 12 s, 2 h 03 min, 3 d 4 h */
+export function duration(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  const s = Math.max(0, seconds);
+  if (s < 1e-9) return '0 s';
+  if (s < 0.9995) return `${threeDigits(s * 1000)} ms`;
+  if (s < 9.995) return `${s.toFixed(2)} s`;
+  if (s < 59.5) return `${Math.round(s)} s`;
+  const minutes = Math.floor((s + 0.5) / 60);
+  if (minutes < 60) return `${minutes} min ${pad(Math.floor(s + 0.5) % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return `${hours} h ${pad(minutes % 60)} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+const pad = (n: number): string => String(n).padStart(2, '0');
+
+export function ago(seconds: number): string {
+  return seconds < 1.5 ? 'just now' : `${duration(Math.max(1, Math.round(seconds))).replace('.00', '')} ago`;
+}
+
+export const percent = (part: number, of: number): string =>
+  of > 0 && Number.isFinite(part) ? `${Math.floor((100 * part) / of)} %` : NONE;
+
+/** In the reader's own zone; the exact UTC instant belongs in the title. */
+export function clockTime(iso: string | null): string {
+  if (!iso) return NONE;
+  const date = new Date(iso);
+  return Number.isNaN(date.getTime()) ? NONE : date.toLocaleTimeString(undefined, { hour12: false });
+}
+
+export function dayTime(iso: string | null): string {
+  if (!iso) return NONE;
+  const date = new Date(iso);
+  if (Number.isNaN(date.getTime())) return NONE;
+  return date.toLocaleString(undefined, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', hour12: false });
+}
+
+export const utc = (iso: string | null): string =>
+  iso ? `${iso.replace('T', ' ').replace(/(\.\d+)?(Z|\+00:00)$/, '')} UTC` : '';
+
+/** Seconds between two instants, or null where one is unknown. */
+export function secondsBetween(from: string | null, to: string | number | null): number | null {
+  if (from === null || to === null) return null;
+  const end = typeof to === 'number' ? to : Date.parse(to);
+  const seconds = (end - Date.parse(from)) / 1000;
+  return Number.isFinite(seconds) ? seconds : null;
+}
+
+export const text = (quantity: Quantity): string => (quantity.unit ? `${quantity.value} ${quantity.unit}` : quantity.value);

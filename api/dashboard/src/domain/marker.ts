@@ -1,0 +1,91 @@
+/** What an event looks like on a chart and in the timeline: a tone, a word and one sentence with its numbers. */
+
+import type { JobEvent } from '../wire/job';
+import { bytes, duration, text, whole } from './format';
+
+export type Tone = 'calm' | 'good' | 'change' | 'warn' | 'bad';
+
+export interface Marker {
+  step: number;
+  kind: string;
+  tone: Tone;
+  /** Lines across the whole chart; the others are ticks at its foot. */
+  tall: boolean;
+  label: string;
+  eventId: string;
+}
+
+const TONES: Readonly<Record<string, Tone>> = {
+  started: 'good',
+  running: 'good',
+  resumed: 'good',
+  succeeded: 'good',
+  scaled: 'change',
+  resizing: 'change',
+  resized: 'change',
+  stage_changed: 'change',
+  recovering: 'warn',
+  recovered: 'warn',
+  requeued: 'warn',
+  step_skipped: 'warn',
+  cancelling: 'warn',
+  cancelled: 'warn',
+  attempt_lost: 'bad',
+  worker_lost: 'bad',
+  failed: 'bad',
+};
+
+const TALL: ReadonlySet<string> = new Set(['resized', 'worker_lost', 'attempt_lost', 'recovered', 'failed', 'resumed', 'stage_changed', 'step_skipped']);
+
+export const toneOf = (kind: string): Tone => TONES[kind] ?? (/lost|fail|error|refus/.test(kind) ? 'bad' : 'calm');
+
+export const nameOf = (kind: string): string => kind.replaceAll('_', ' ');
+
+/** A number of workers, or bounds of one: 3, 1–4. */
+function sizeOf(value: unknown): string | null {
+  if (typeof value === 'number' || typeof value === 'string') return String(value);
+  if (typeof value !== 'object' || value === null) return null;
+  const { min, max } = value as { min?: number; max?: number };
+  if (min === undefined || max === undefined) return null;
+  return min === max ? String(min) : `${min}–${max}`;
+}
+
+const SHOWN_APART: ReadonlySet<string> = new Set(['from', 'to', 'reason', 'message']);
+
+/** `name_s` is a duration, `name_bytes` a size: the units are in the names. */
+function detail(name: string, value: unknown): string | null {
+  if (typeof value === 'number') {
+    if (name.endsWith('_s')) return `${nameOf(name.slice(0, -2))} ${duration(value)}`;
+    if (name.endsWith('_bytes')) return `${text(bytes(value))} ${nameOf(name.slice(0, -6))}`;
+    return `${nameOf(name)} ${Number.isInteger(value) ? whole(value) : value.toPrecision(3)}`;
+  }
+  if (typeof value === 'string' && value.length > 0 && value.length <= 80) return `${nameOf(name)} ${value}`;
+  if (name === 'workers' && sizeOf(value)) return `workers ${sizeOf(value)}`;
+  if (typeof value === 'boolean') return `${nameOf(name)} ${value ? 'yes' : 'no'}`;
+  return null;
+}
+
+/** "resized 2 → 3 workers · pause 420 ms · 1.20 MiB moved" */
+export function sentence(event: JobEvent): string {
+  const { from, to, reason, message } = event.payload ?? {};
+  const change = sizeOf(from) && sizeOf(to) ? ` ${sizeOf(from)} → ${sizeOf(to)} workers` : '';
+  const details = Object.entries(event.payload ?? {})
+    .filter(([name]) => !SHOWN_APART.has(name))
+    .map(([name, value]) => detail(name, value))
+    .filter((part) => part !== null);
+  const words = [reason, message].filter((word) => typeof word === 'string' && word !== '');
+  return [nameOf(event.kind) + change, ...details, ...words.slice(0, 1)].join(' · ');
+}
+
+export function markersOf(events: readonly JobEvent[]): Marker[] {
+  return events
+    .filter((event) => event.step !== null && event.step !== undefined)
+    .map((event) => ({
+      step: event.step as number,
+      kind: event.kind,
+      tone: toneOf(event.kind),
+      tall: TALL.has(event.kind),
+      label: sentence(event),
+      eventId: String(event.id),
+    }));
+}

@@ -1,0 +1,67 @@
+/** Memory of a rank by kind, in the order in which it is stacked. */
+
+import type { RankMemory } from '../wire/job';
+
+export const MEMORY_KINDS = ['params', 'grads', 'optimizer', 'activations', 'gathered'] as const;
+export type MemoryKind = (typeof MEMORY_KINDS)[number];
+
+export const KIND_LABEL: Record<MemoryKind, string> = {
+  params: 'parameters',
+  grads: 'gradients',
+  optimizer: 'optimizer',
+  activations: 'activations, peak',
+  gathered: 'gathered, peak',
+};
+
+export const KIND_METRIC: Record<MemoryKind, string> = {
+  params: 'mem_params_bytes',
+  grads: 'mem_grads_bytes',
+  optimizer: 'mem_optimizer_bytes',
+  activations: 'mem_activations_peak_bytes',
+  gathered: 'mem_gathered_peak_bytes',
+};
+
+const FIELD: Record<MemoryKind, keyof RankMemory> = {
+  params: 'params_bytes',
+  grads: 'grads_bytes',
+  optimizer: 'optimizer_bytes',
+  activations: 'activations_peak_bytes',
+  gathered: 'gathered_peak_bytes',
+};
+
+export interface RankStack {
+  rank: number;
+  parts: { kind: MemoryKind; bytes: number }[];
+  total: number;
+  predicted: number | null;
+  process: number | null;
+}
+
+export function stackOf(memory: RankMemory): RankStack {
+  const parts = MEMORY_KINDS.map((kind) => ({ kind, bytes: memory[FIELD[kind]] ?? 0 }));
+  return {
+    rank: memory.rank,
+    parts,
+    total: parts.reduce((sum, part) => sum + part.bytes, 0),
+    predicted: memory.predicted_bytes,
+    process: memory.process_bytes,
+  };
+}
+
+export const stacksOf = (memory: { per_rank: RankMemory[] } | null): RankStack[] =>
+  [...(memory?.per_rank ?? [])].sort((a, b) => a.rank - b.rank).map(stackOf);
+
+/** The rank that decides whether the job fits. */
+export function largest(stacks: readonly RankStack[]): RankStack | null {
+  return stacks.reduce<RankStack | null>((worst, stack) => (worst && worst.total >= stack.total ? worst : stack), null);
+}
+
+/** Cumulative sums for stacked areas: the i-th row is the top edge of the i-th kind. */
+export function cumulative(rows: readonly (readonly number[])[]): number[][] {
+  const tops: number[][] = [];
+  for (const row of rows) {
+    const below = tops.at(-1);
+    tops.push(row.map((value, i) => (below?.[i] ?? 0) + (Number.isFinite(value) ? value : 0)));
+  }
+  return tops;
+}

@@ -1,0 +1,5 @@
+import { Empty } from '../../part/views';
+
+export function ClusterPage() {
+  return <Empty title="Cluster" />;
+}

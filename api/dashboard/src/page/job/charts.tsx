@@ -1,0 +1,119 @@
+/** The charts of a job on one axis of steps: one pointer, one zoom, one set of markers for all. */
+
+import { computed, useComputed, useSignal } from '@preact/signals';
+import { useEffect, useMemo } from 'preact/hooks';
+import { Plot, type PlotProps } from '../../chart/plot';
+import { windowText, parseWindow, type StepWindow } from '../../domain/zoom';
+import type { JobView } from '../../store/jobview';
+import { place, setQuery } from '../../store/place';
+import { lossContent, lineContent, memoryContent, stepTimeContent, workersContent } from './content';
+import { bytes, duration, figure, short, text } from '../../domain/format';
+
+const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
+
+export function Charts({ view }: { view: JobView }) {
+  const { query } = place.value;
+  const zoomed = parseWindow(query['steps']);
+  const window = useComputed<StepWindow>(() => {
+    void view.version.value;
+    return parseWindow(place.value.query['steps']) ?? { from: 0, to: Math.max(1, view.job.value?.step ?? 0, lastStep(view)) };
+  });
+  const smoothing = useComputed(() => Number(place.value.query['smooth'] ?? 0.9));
+  const rank = useComputed(() => Number(place.value.query['rank'] ?? 0));
+  const onZoom = (w: StepWindow | null): void => setQuery({ steps: windowText(w) });
+  const frame = { markers: view.markers, view: window, onZoom };
+  const log = query['loss'] === 'log';
+  useEscape(() => onZoom(null));
+  void view.version.value;
+  const ranks = view.ranksOf('mem_params_bytes');
+
+  const contents = useMemo(
+    () => ({
+      loss: computed(() => lossContent(view, smoothing.value)),
+      rate: computed(() => lineContent(view, 'tokens_per_s', 'tokens/s', '--series-2', (v) => `${short(v)} tokens/s`)),
+      time: computed(() => stepTimeContent(view)),
+      memory: computed(() => memoryContent(view, rank.value)),
+      workers: computed(() => workersContent(view)),
+      norm: computed(() => lineContent(view, 'grad_norm', 'gradient norm', '--series-4', figure)),
+      lr: computed(() => lineContent(view, 'lr', 'learning rate', '--series-5', figure)),
+      mfu: computed(() => lineContent(view, 'mfu', 'model FLOPs used', '--series-3', (v) => `${(100 * v).toFixed(1)} %`)),
+    }),
+    [view],
+  );
+
+  return (
+    <div class="charts-area">
+      <div class="chart-tools">
+        <label>
+          smoothing
+          <select value={String(smoothing.value)} onChange={(e) => setQuery({ smooth: e.currentTarget.value })}>
+            {SMOOTHINGS.map((s) => (
+              <option key={s} value={String(s)}>
+                {s === 0 ? 'none' : s}
+              </option>
+            ))}
+          </select>
+        </label>
+        <label>
+          <input type="checkbox" checked={log} onChange={(e) => setQuery({ loss: e.currentTarget.checked ? 'log' : null })} /> log loss
+        </label>
+        <label>
+          memory of
+          <select value={String(rank.value)} onChange={(e) => setQuery({ rank: e.currentTarget.value })}>
+            {(ranks.length ? ranks : [0]).map((r) => (
+              <option key={r} value={String(r)}>
+                rank {r}
+              </option>
+            ))}
+          </select>
+        </label>
+        <span class="chart-hint">
+          {zoomed ? (
+            <>
+              steps {zoomed.from} to {zoomed.to}{' '}
+              <button type="button" class="button quiet" onClick={() => onZoom(null)}>
+                whole run
+              </button>
+            </>
+          ) : (
+            'drag to zoom, double-click for the whole run'
+          )}
+        </span>
+      </div>
+      <div class="charts" data-testid="charts">
+        <div class="chart-wide">
+          <Plot title="Loss" height={250} axis={figure} log={log} content={contents.loss} {...frame} />
+        </div>
+        <Plot title="Throughput" height={190} axis={short} fromZero content={contents.rate} {...frame} />
+        <Plot title="Workers" height={190} axis={String} fromZero whole content={contents.workers} {...frame} />
+        <Plot title={`Memory of rank ${rank.value}`} height={220} axis={byteAxis} fromZero content={contents.memory} {...frame} />
+        <Plot title="Step time" height={220} axis={duration} fromZero content={contents.time} {...frame} />
+        <Plot title="Gradient norm" height={170} axis={figure} content={contents.norm} {...frame} />
+        <Plot title="Learning rate" height={170} axis={figure} fromZero content={contents.lr} {...frame} />
+        {view.get('mfu') && <Mfu {...frame} content={contents.mfu} />}
+      </div>
+    </div>
+  );
+}
+
+function Mfu(props: Pick<PlotProps, 'content' | 'markers' | 'view' | 'onZoom'>) {
+  return <Plot title="MFU" height={170} axis={(v) => `${(100 * v).toFixed(0)} %`} fromZero {...props} />;
+}
+
+const byteAxis = (value: number): string => text(bytes(value));
+
+function lastStep(view: JobView): number {
+  return view.get('loss')?.points.at(-1)?.step ?? 0;
+}
+
+function useEscape(act: () => void): void {
+  const latest = useSignal(act);
+  latest.value = act;
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      if (event.key === 'Escape' && !document.querySelector('dialog[open]')) latest.peek()();
+    };
+    addEventListener('keydown', onKey);
+    return () => removeEventListener('keydown', onKey);
+  }, []);
+}

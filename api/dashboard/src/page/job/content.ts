@@ -1,0 +1,152 @@
+/** What each chart of a job draws and what its head reads. Pure but for the reads of the view's series. */
+
+import type { Layer } from '../../chart/options';
+import type { PlotContent, Reading } from '../../chart/plot';
+import { brokenSteps, carriedColumn, columnAt, shownText, stepsOf, type Column } from '../../domain/align';
+import { bytes, duration, figure, text } from '../../domain/format';
+import { cumulative, KIND_LABEL, KIND_METRIC, MEMORY_KINDS } from '../../domain/memory';
+import { pointAt, type Series } from '../../domain/series';
+import { smooth } from '../../domain/smooth';
+import type { JobView } from '../../store/jobview';
+
+const at = (series: Series | undefined, step: number | null): number | null => {
+  const point = step === null ? series?.points.at(-1) : pointAt(series, step);
+  return point ? point.value : null;
+};
+
+const EXTREMES = (ink: string): Layer[] => [
+  { key: 'max', ink, width: 0, bandToNext: true, fill: 0.22 },
+  { key: 'min', ink, width: 0 },
+];
+
+/** The raw line with its extremes, and the smoothed one over it. */
+export function lossContent(view: JobView, smoothing: number): PlotContent {
+  void view.version.value;
+  const series = view.get('loss');
+  const steps = stepsOf([series]);
+  const raw = columnAt(series, steps, (p) => p.value);
+  const smoothed: Column = smooth(raw.map((v) => v ?? NaN), smoothing).map((v) => (Number.isFinite(v) ? v : null));
+  const ink = '--series-1';
+  const layers: Layer[] = [...EXTREMES(ink), { key: 'raw', ink, width: smoothing > 0 ? 1 : 1.5, alpha: smoothing > 0 ? 0.5 : 1 }];
+  const data = [steps, columnAt(series, steps, (p) => p.max), columnAt(series, steps, (p) => p.min), raw];
+  if (smoothing > 0) {
+    layers.push({ key: 'smooth', ink, width: 2 });
+    data.push(smoothed);
+  }
+  const read = (step: number | null): Reading[] => {
+    const value = at(series, step);
+    if (value === null) return [];
+    const index = step === null ? steps.length - 1 : nearest(steps, step);
+    const head: Reading[] = [{ label: step === null ? 'now' : `step ${steps[index] ?? step}`, text: figure(value), ink }];
+    return smoothing > 0 ? [...head, { label: 'smoothed', text: figure(smoothed[index]) }] : head;
+  };
+  return { layers, data: data as PlotContent['data'], broken: brokenSteps(series), note: shownText(series), read };
+}
+
+function nearest(steps: readonly number[], step: number): number {
+  const index = steps.findIndex((s) => s >= step);
+  return index < 0 ? steps.length - 1 : index;
+}
+
+/** One series with its extremes. */
+export function lineContent(view: JobView, name: string, label: string, ink: string, say: (value: number) => string): PlotContent {
+  void view.version.value;
+  const series = view.get(name);
+  const steps = stepsOf([series]);
+  const columns = [columnAt(series, steps, (p) => p.max), columnAt(series, steps, (p) => p.min), columnAt(series, steps, (p) => p.value)];
+  return {
+    layers: [...EXTREMES(ink), { key: 'line', ink, width: 1.5 }],
+    data: [steps, ...columns] as PlotContent['data'],
+    broken: brokenSteps(series),
+    note: shownText(series),
+    read: (step) => {
+      const value = at(series, step);
+      return value === null ? [] : [{ label: step === null ? label : `step ${step}`, text: say(value), ink }];
+    },
+  };
+}
+
+export function workersContent(view: JobView): PlotContent {
+  void view.version.value;
+  const series = view.get('workers');
+  const steps = stepsOf([series]);
+  const ink = '--series-3';
+  return {
+    layers: [{ key: 'workers', ink, width: 2, stepped: true, fill: 0.14 }],
+    data: [steps, columnAt(series, steps, (p) => p.value)] as PlotContent['data'],
+    note: shownText(series),
+    read: (step) => {
+      const value = at(series, step);
+      return value === null ? [] : [{ label: step === null ? 'at work' : `step ${step}`, text: String(value), ink }];
+    },
+  };
+}
+
+interface Slab {
+  key: string;
+  label: string;
+  ink: string;
+  series: Series | undefined;
+}
+
+/** Areas stacked on each other, drawn from the highest sum to the lowest, so that each covers what is below it. */
+function stacked(slabs: readonly Slab[], steps: readonly number[]): { layers: Layer[]; columns: number[][] } {
+  const tops = cumulative(slabs.map((slab) => carriedColumn(slab.series, steps)));
+  const layers = slabs.map((slab) => ({ key: slab.key, ink: slab.ink, width: 0, fill: 1 }));
+  return { layers: layers.reverse(), columns: tops.reverse() };
+}
+
+const readSlabs = (slabs: readonly Slab[], step: number | null, say: (v: number) => string): Reading[] =>
+  slabs.flatMap((slab) => {
+    const value = at(slab.series, step);
+    return value === null ? [] : [{ label: slab.label, text: say(value), ink: slab.ink }];
+  });
+
+export function stepTimeContent(view: JobView): PlotContent {
+  void view.version.value;
+  const parts = [
+    ['compute_s', 'compute', '--series-1'],
+    ['comm_s', 'communication', '--series-2'],
+    ['data_s', 'data', '--series-4'],
+    ['optimizer_s', 'optimizer', '--series-3'],
+  ] as const;
+  const slabs = parts.map(([name, label, ink]) => ({ key: name, label, ink, series: view.get(name) })).filter((slab) => slab.series);
+  const whole = view.get('step_s');
+  const steps = stepsOf([whole ?? slabs[0]?.series]);
+  const { layers, columns } = stacked(slabs, steps);
+  return {
+    layers: [...layers, { key: 'step_s', ink: '--ink', width: 1.25 }],
+    data: [steps, ...columns, columnAt(whole, steps, (p) => p.value)] as PlotContent['data'],
+    note: shownText(whole),
+    read: (step) => {
+      const value = at(whole, step);
+      const total: Reading[] = value === null ? [] : [{ label: 'step', text: duration(value), ink: '--ink' }];
+      return [...total, ...readSlabs(slabs, step, duration)];
+    },
+  };
+}
+
+/** One rank by kind, with what the planner predicted as a dashed line. */
+export function memoryContent(view: JobView, rank: number): PlotContent {
+  void view.version.value;
+  const slabs: Slab[] = MEMORY_KINDS.map((kind) => ({
+    key: kind,
+    label: KIND_LABEL[kind],
+    ink: `--kind-${kind}`,
+    series: view.get(KIND_METRIC[kind], rank),
+  })).filter((slab) => slab.series);
+  const predicted = view.get('mem_predicted_bytes', rank);
+  const steps = stepsOf([...slabs.map((s) => s.series), predicted]);
+  const { layers, columns } = stacked(slabs, steps);
+  const say = (v: number): string => text(bytes(v));
+  return {
+    layers: [...layers, { key: 'predicted', ink: '--ink', width: 1.5, dash: [5, 4], stepped: true }],
+    data: [steps, ...columns, carriedColumn(predicted, steps).map((v) => (Number.isFinite(v) ? v : null))] as PlotContent['data'],
+    note: shownText(slabs[0]?.series),
+    read: (step) => {
+      const value = at(predicted, step);
+      const plan: Reading[] = value === null ? [] : [{ label: 'predicted', text: say(value), ink: '--ink', dashed: true }];
+      return [...readSlabs(slabs, step, say), ...plan];
+    },
+  };
+}

@@ -1,0 +1,72 @@
+/** Another number of workers: chosen by a slider, its effect said before it is asked for. */
+
+import { useSignal } from '@preact/signals';
+import { bytes, text } from '../../domain/format';
+import { largest, stacksOf } from '../../domain/memory';
+import { afterResize, sharesText } from '../../domain/share';
+import { Dialog } from '../../part/dialog';
+import { say, sayProblem } from '../../store/notice';
+import { titleOf, type Job } from '../../wire/job';
+import { scaleJob } from '../../wire/rest';
+
+export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
+  const { actual, desired, min, max } = job.workers;
+  const wanted = useSignal(Math.min(max, Math.max(min, desired || actual || min)));
+  const busy = useSignal(false);
+  const run = async (): Promise<void> => {
+    busy.value = true;
+    try {
+      await scaleJob(job.id, wanted.value);
+      say(`Scale to ${wanted.value} accepted: it happens at the next step boundary`);
+    } catch (error) {
+      sayProblem('Scale was refused', error);
+    }
+    onClose();
+  };
+  return (
+    <Dialog title={`Scale ${titleOf(job)}`} confirm={`Scale to ${wanted.value}`} busy={busy.value} disabled={wanted.value === desired} onConfirm={() => void run()} onClose={onClose}>
+      <label class="slider">
+        <span>
+          Workers, {min} to {max}
+        </span>
+        <input type="range" min={min} max={max} step={1} value={wanted.value} onInput={(e) => (wanted.value = Number(e.currentTarget.value))} />
+        <output>{wanted.value}</output>
+      </label>
+      <Effect job={job} to={wanted.value} />
+      {min === max && <p class="hint">This job has a fixed size of {min}. Submit it with bounds, as in workers: {'{min: 1, max: 4}'}, to scale it.</p>}
+    </Dialog>
+  );
+}
+
+function Effect({ job, to }: { job: Job; to: number }) {
+  const { batch_size, micro_batch_size } = job.spec.training ?? {};
+  const micro = batch_size && micro_batch_size ? Math.floor(batch_size / micro_batch_size) : null;
+  const worst = largest(stacksOf(job.memory));
+  const from = job.workers.actual;
+  return (
+    <dl class="effect">
+      <div>
+        <dt>Workers</dt>
+        <dd>
+          {from} → <b>{to}</b>
+        </dd>
+      </div>
+      {micro !== null && (
+        <div>
+          <dt>Micro-batches of a step</dt>
+          <dd>
+            {micro} shared as <b>{sharesText(micro, to)}</b>; batch, order and loss stay the same
+          </dd>
+        </div>
+      )}
+      {worst && from > 0 && (
+        <div>
+          <dt>Memory of the fullest rank</dt>
+          <dd>
+            {text(bytes(worst.total))} → about <b>{text(bytes(afterResize(worst, job.stage, from, to)))}</b> at stage {job.stage}
+          </dd>
+        </div>
+      )}
+    </dl>
+  );
+}

@@ -1,0 +1,33 @@
+/** The spec as the service understood it, defaults and all. */
+
+import { hashOf } from '../../domain/route';
+import { say } from '../../store/notice';
+import type { Job } from '../../wire/job';
+
+export function SpecPanel({ job }: { job: Job }) {
+  const json = JSON.stringify(job.spec, null, 2);
+  const copy = (): void => {
+    navigator.clipboard.writeText(json).then(
+      () => say('Spec copied'),
+      () => say('The browser did not allow copying; select the text instead', 'bad'),
+    );
+  };
+  return (
+    <section class="panel" aria-labelledby="spec-title">
+      <div class="panel-head">
+        <h2 id="spec-title">Spec</h2>
+        <span class="actions">
+          <button type="button" class="button" onClick={copy}>
+            copy
+          </button>
+          <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
+            run again with changes
+          </a>
+        </span>
+      </div>
+      <pre class="spec" tabIndex={0} aria-label="Spec as JSON">
+        <code>{json}</code>
+      </pre>
+    </section>
+  );
+}

@@ -1,0 +1,5 @@
+import { Empty } from '../../part/views';
+
+export function SubmitPage() {
+  return <Empty title="Submit" />;
+}

@@ -1,0 +1,41 @@
+/** What stands where there is nothing to show: not yet, nothing, not allowed, or not reached. */
+
+import type { ComponentChildren } from 'preact';
+import type { Problem } from '../wire/problem';
+
+export function Loading({ what }: { what: string }) {
+  return (
+    <div class="blank" role="status">
+      <span class="spinner" aria-hidden="true" />
+      Loading {what}…
+    </div>
+  );
+}
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+  return (
+    <div class="blank">
+      <h2>{title}</h2>
+      {children}
+    </div>
+  );
+}
+
+export function Fault({ problem, retry }: { problem: Problem; retry(): void }) {
+  return (
+    <div class="blank fault" role="alert">
+      <h2>{problem.notPermitted ? 'Not permitted' : problem.title}</h2>
+      <p>{hint(problem)}</p>
+      <button type="button" class="button" onClick={retry}>
+        Try again
+      </button>
+    </div>
+  );
+}
+
+function hint(problem: Problem): string {
+  if (problem.unreachable) return 'Is `elastane serve` running? This page goes on by itself when it answers.';
+  if (problem.status === 401) return 'This service asks for a key. Open it with a key that has the scope read.';
+  if (problem.status === 403) return `${problem.detail || 'The key lacks the scope for this.'}`;
+  return problem.detail;
+}

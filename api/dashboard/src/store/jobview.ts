@@ -1,0 +1,142 @@
+/** All that the page of one job shows: the job, its timeline, its series, its workers; loaded once, then kept by the stream. */
+
+import { batch, computed, signal } from '@preact/signals';
+import { isNotOlder } from '../domain/jobmerge';
+import { markersOf } from '../domain/marker';
+import { KIND_METRIC, MEMORY_KINDS } from '../domain/memory';
+import { adopt, append, emptySeries, keyOf, lastPoint, type Series } from '../domain/series';
+import type { Job, JobEvent, Worker } from '../wire/job';
+import { asProblem, type Problem } from '../wire/problem';
+import { getEvents, getJob, getMetrics, getWorkers } from '../wire/rest';
+import { toPoint, type SampleItem, type SeriesAnswer } from '../wire/series';
+import { follow } from './feed';
+
+export const GROUP_METRICS = 'loss,grad_norm,lr,tokens_per_s,step_s,compute_s,comm_s,data_s,optimizer_s,workers,mfu,skipped_steps';
+export const MEMORY_METRICS = [...MEMORY_KINDS.map((kind) => KIND_METRIC[kind]), 'mem_process_bytes', 'mem_predicted_bytes'].join(',');
+const GROUP_POINTS = 1000;
+const MEMORY_POINTS = 240;
+const DRAW_EVERY_MS = 200;
+
+export class JobView {
+  readonly job = signal<Job | null>(null);
+  readonly events = signal<readonly JobEvent[]>([]);
+  readonly workers = signal<readonly Worker[]>([]);
+  readonly problem = signal<Problem | null>(null);
+  readonly metricsLoaded = signal(false);
+  /** Grows, a few times a second at most, when a series has changed. */
+  readonly version = signal(0);
+  readonly markers = computed(() => markersOf(this.events.value));
+  readonly series = new Map<string, Series>();
+  private drawTimer: ReturnType<typeof setTimeout> | undefined;
+  private fetching = 0;
+
+  constructor(readonly id: string) {}
+
+  start(): () => void {
+    const stop = follow(this.id, {
+      refetch: () => void this.refetch(),
+      job: (job) => this.onJob(job),
+      event: (event) => this.onEvent(event),
+      samples: (samples) => this.onSamples(samples),
+    });
+    return () => {
+      clearTimeout(this.drawTimer);
+      stop();
+    };
+  }
+
+  get(name: string, rank: number | null = null): Series | undefined {
+    return this.series.get(keyOf(name, rank));
+  }
+
+  ranksOf(name: string): number[] {
+    const ranks = [...this.series.values()].filter((s) => s.name === name && s.rank !== null).map((s) => s.rank as number);
+    return ranks.sort((a, b) => a - b);
+  }
+
+  last(name: string): number | null {
+    return lastPoint(this.get(name))?.value ?? null;
+  }
+
+  async refetch(): Promise<void> {
+    const ticket = ++this.fetching;
+    try {
+      const job = await getJob(this.id);
+      if (ticket !== this.fetching) return;
+      batch(() => {
+        if (!this.job.value || isNotOlder(this.job.value, job)) this.job.value = job;
+        this.problem.value = null;
+      });
+      await Promise.all([this.fetchEvents(), this.fetchWorkers(), this.fetchSeries()]);
+    } catch (error) {
+      if (ticket === this.fetching) this.problem.value = asProblem(error);
+    }
+  }
+
+  private async fetchEvents(): Promise<void> {
+    let after: string | number | null = null;
+    for (;;) {
+      const answer: { items: JobEvent[]; next_after: string | number | null } = await getEvents(this.id, after);
+      this.addEvents(answer.items);
+      if (!answer.items.length || answer.next_after === null || answer.next_after === after) return;
+      after = answer.next_after;
+    }
+  }
+
+  async fetchWorkers(): Promise<void> {
+    this.workers.value = (await getWorkers(this.id)).items;
+  }
+
+  private async fetchSeries(): Promise<void> {
+    const take = (answer: { series: SeriesAnswer[] }): void => answer.series.forEach((s) => this.adopt(s));
+    await Promise.all([
+      getMetrics(this.id, { names: GROUP_METRICS, points: GROUP_POINTS }).then(take),
+      getMetrics(this.id, { names: MEMORY_METRICS, points: MEMORY_POINTS }).then(take),
+    ]);
+    this.metricsLoaded.value = true;
+    this.changed();
+  }
+
+  private adopt(answer: SeriesAnswer): void {
+    const key = keyOf(answer.name, answer.rank);
+    this.series.set(key, adopt({ ...answer, points: answer.points.map(toPoint) }, this.series.get(key)));
+  }
+
+  private onJob(change: Partial<Job> & { id: string }): void {
+    const known = this.job.value;
+    if (!known && change.spec === undefined) return;
+    const next = { ...known, ...change } as Job;
+    const membersChanged = known?.generation !== next.generation || known?.state !== next.state;
+    this.job.value = next;
+    if (membersChanged) void this.fetchWorkers().catch(() => undefined);
+  }
+
+  private onEvent(event: JobEvent): void {
+    this.addEvents([event]);
+    if (/lost|resized|recovered|started/.test(event.kind)) void this.fetchWorkers().catch(() => undefined);
+  }
+
+  private addEvents(items: readonly JobEvent[]): void {
+    const known = new Set(this.events.value.map((event) => String(event.id)));
+    const fresh = items.filter((event) => !known.has(String(event.id)));
+    if (fresh.length) this.events.value = [...this.events.value, ...fresh].sort((a, b) => Number(a.id) - Number(b.id));
+  }
+
+  private onSamples(samples: readonly SampleItem[]): void {
+    for (const sample of samples) {
+      const rank = sample.rank ?? null;
+      const key = keyOf(sample.name, rank);
+      let series = this.series.get(key);
+      if (!series) this.series.set(key, (series = emptySeries(sample.name, rank)));
+      append(series, toPoint(sample));
+    }
+    this.changed();
+  }
+
+  private changed(): void {
+    this.drawTimer ??= setTimeout(() => {
+      this.drawTimer = undefined;
+      this.version.value += 1;
+    }, DRAW_EVERY_MS);
+  }
+}

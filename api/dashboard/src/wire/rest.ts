@@ -1,0 +1,51 @@
+/** Every request the page makes, one function each. Addresses are relative, so a proxy's prefix is kept. */
+
+import type { Job, JobEvent, JobSpec, Page, Worker } from './job';
+import { asProblem, Problem, problemFrom } from './problem';
+import type { SeriesAnswer } from './series';
+
+export type Query = Record<string, string | number | null | undefined>;
+
+export function address(path: string, query: Query = {}): string {
+  const url = new URL(path, document.baseURI);
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== '') url.searchParams.set(name, String(value));
+  }
+  return url.href;
+}
+
+export async function request<T>(method: string, path: string, query: Query = {}, body?: unknown): Promise<T> {
+  const init: RequestInit = { method, headers: { accept: 'application/json' }, credentials: 'same-origin' };
+  if (body !== undefined) {
+    init.body = JSON.stringify(body);
+    init.headers = { ...init.headers, 'content-type': 'application/json' };
+  }
+  const response = await fetch(address(path, query), init).catch((error: unknown) => {
+    throw asProblem(error);
+  });
+  if (!response.ok) throw await problemFrom(response);
+  if (response.status === 204) return undefined as T;
+  return (await response.json().catch(() => {
+    throw new Problem(response.status, 'The answer is not JSON', `${method} ${path}`);
+  })) as T;
+}
+
+const get = <T>(path: string, query: Query = {}): Promise<T> => request<T>('GET', path, query);
+const at = (id: string, rest = ''): string => `v1/jobs/${encodeURIComponent(id)}${rest}`;
+
+export const listJobs = (query: { state?: string; name?: string; limit?: number; cursor?: string | null }): Promise<Page<Job>> =>
+  get('v1/jobs', query);
+export const getJob = (id: string): Promise<Job> => get(at(id));
+export const getEvents = (id: string, after?: string | number | null): Promise<{ items: JobEvent[]; next_after: string | number | null }> =>
+  get(at(id, '/events'), { after });
+export const getWorkers = (id: string): Promise<{ items: Worker[] }> => get(at(id, '/workers'));
+export const getMetrics = (
+  id: string,
+  query: { names: string; points: number; from_step?: number | undefined },
+): Promise<{ series: SeriesAnswer[] }> => get(at(id, '/metrics'), query);
+
+export const scaleJob = (id: string, workers: number | { min: number; max: number }): Promise<unknown> =>
+  request('POST', at(id, '/scale'), {}, { workers });
+export type Verb = 'pause' | 'resume' | 'cancel';
+export const actOnJob = (id: string, verb: Verb): Promise<unknown> => request('POST', at(id, `/${verb}`));
+export const submitJob = (spec: JobSpec): Promise<Job> => request('POST', 'v1/jobs', {}, spec);
