@@ -1,0 +1,168 @@
+"""Where checkpoints lie: a few verbs over paths with `/`, so that a folder and an object store look the same."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from workers.user_code import SpecError
+
+
+class Sink(Protocol):
+    """A new file, written from front to back."""
+
+    def write(self, data: memoryview) -> None: ...
+
+
+class Source(Protocol):
+    """An open file, read anywhere."""
+
+    size_bytes: int
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """Fill the buffer from the file at `offset`; returns the bytes read, fewer only where the file ends."""
+        ...
+
+
+class Store(Protocol):
+    """What a checkpoint needs. A missing path raises FileNotFoundError, other trouble an OSError."""
+
+    def create(self, path: str) -> AbstractContextManager[Sink]:
+        """A file that did not exist; durable when the context ends, gone when it ends with an error."""
+        ...
+
+    def put(self, path: str, data: bytes) -> None:
+        """The whole file at once: readers see the old content or the new, and the new one is durable on return."""
+        ...
+
+    def open(self, path: str) -> AbstractContextManager[Source]: ...
+
+    def size(self, path: str) -> int: ...
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """Names of files and folders directly inside, sorted; none where there is no folder."""
+        ...
+
+    def delete(self, path: str) -> None:
+        """The file, or the folder with all in it; nothing where there is nothing."""
+        ...
+
+
+def open_store(uri: str) -> Store:
+    """The store of a `checkpoint.uri`: a path or `file://`."""
+    parts = urlsplit(uri)
+    if parts.scheme == "file":
+        return LocalStore(Path(unquote(parts.path)))
+    if parts.scheme and "://" in uri:
+        problem = f"{parts.scheme} is not a store yet"
+        raise SpecError(field="checkpoint.uri", value=uri, problem=problem, fix="give a folder that every worker sees")
+    return LocalStore(Path(uri))
+
+
+def read_whole(store: Store, path: str) -> bytes:
+    """A small file's bytes."""
+    with store.open(path) as source:
+        data = bytearray(source.size_bytes)
+        count = source.read_into(0, memoryview(data))
+    return bytes(data[:count])
+
+
+class LocalStore:
+    """A folder of this machine, or one that a network file system shows to all of them."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    @contextmanager
+    def create(self, path: str) -> Iterator[Sink]:
+        target = self._root / path
+        _make_folder(target.parent)
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            yield _LocalSink(descriptor)
+            os.fsync(descriptor)
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        _sync_folder(target.parent)
+
+    def put(self, path: str, data: bytes) -> None:
+        partial = f"{path}.{secrets.token_hex(4)}.partial"
+        with self.create(partial) as sink:
+            sink.write(memoryview(data))
+        os.replace(self._root / partial, self._root / path)
+        _sync_folder((self._root / path).parent)
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[Source]:
+        descriptor = os.open(self._root / path, os.O_RDONLY)
+        try:
+            yield _LocalSource(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def size(self, path: str) -> int:
+        return (self._root / path).stat().st_size
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        try:
+            return tuple(sorted(os.listdir(self._root / folder)))
+        except FileNotFoundError:
+            return ()
+
+    def delete(self, path: str) -> None:
+        target = self._root / path
+        if target.is_dir() and not target.is_symlink():
+            shutil.rmtree(target)
+        else:
+            target.unlink(missing_ok=True)
+        if target.parent.exists():
+            _sync_folder(target.parent)
+
+
+class _LocalSink:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def write(self, data: memoryview) -> None:
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+class _LocalSource:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.size_bytes = os.fstat(descriptor).st_size
+
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(self._descriptor, [buffer[done:]], offset + done)
+            if count == 0:
+                break
+            done += count
+        return done
+
+
+def _make_folder(folder: Path) -> None:
+    """With its parents; each new entry is durable, or a power cut could lose the folder with a synced file inside."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in new:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
