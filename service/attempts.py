@@ -9,7 +9,7 @@ from datetime import datetime
 
 from service.domain.attempt import Attempt, AttemptState
 from service.domain.checkpoint import CheckpointRecord, job_folder
-from service.domain.errors import AttemptNotFound, AttemptTokenWrong, Problem, RequestRefused
+from service.domain.errors import AttemptOver, AttemptTokenWrong, Problem, RequestRefused
 from service.domain.event import KIND_LIMIT, Event
 from service.domain.job import Intent, Job
 from service.domain.key import secret_hash
@@ -36,12 +36,12 @@ class Attempts:
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def brief(self, attempt_id: str, token: str) -> Brief:
-        """Raises AttemptTokenWrong, AttemptNotFound (also for one that ended)."""
+        """Raises AttemptTokenWrong, AttemptOver."""
         address = await self.ray.ensure()
         async with self.database.write() as work:
             attempt = await _authentic(work, attempt_id, token)
             if attempt.ended:
-                raise AttemptNotFound(attempt_id)
+                raise AttemptOver(attempt_id)
             job = await work.jobs.get(attempt.job_id)
             await work.attempts.save(replace(attempt, seen_at=self.clock.now()))
             await work.commit()
@@ -67,7 +67,7 @@ class Attempts:
     async def heartbeat(self, attempt_id: str, token: str, beat: Heartbeat) -> Orders:
         """Takes in the facts that are new, once; the reply is what is wished of the attempt now.
 
-        An attempt that ended, or that another has replaced, is told to leave; what it says changes nothing.
+        Raises AttemptOver where the attempt ended or another has replaced it: it must not even write a checkpoint.
         Raises AttemptTokenWrong, RequestRefused.
         """
         _check(beat, attempt_id)
@@ -75,7 +75,7 @@ class Attempts:
             attempt = await _authentic(work, attempt_id, token)
             job = await work.jobs.get(attempt.job_id)
             if attempt.ended or job.terminal or job.attempt_id != attempt.id:
-                return Orders(acknowledged=_next_fact(beat), workers=0, action="leave")
+                raise AttemptOver(attempt_id)
             job, attempt = await self._take_in(work, job, attempt, beat)
             request = await work.checkpoints.pending_request(job.id)
             await work.commit()

@@ -52,7 +52,11 @@ class Jobs:
     async def submit(self, document: object, *, idempotency_key: str | None = None, dry_run: bool = False) -> Submitted:
         """Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
         _check_key(idempotency_key)
-        decision = admit(parse_spec(document), file_exists=self.files.matches if self.embedded else None)
+        decision = admit(
+            parse_spec(document),
+            file_exists=self.files.matches if self.embedded else None,
+            capacity_bytes=await self.plans.worker_memory_bytes(),
+        )
         if dry_run:
             plan = await self.plans.of(decision.spec)
             return Submitted(job=None, created=False, plan=plan, report=decision.report)
@@ -134,7 +138,7 @@ class Jobs:
     # ---- act -------------------------------------------------------------------------------------------------------
 
     async def scale(self, job_id: str, workers: WorkerBounds | int | object) -> Job:
-        """One number N: at most N, and no more than N must be there to run. Raises RequestRefused, IllegalTransition."""
+        """One number N: at most N, and a minimum no higher. Raises RequestRefused, IllegalTransition."""
         async with self.database.write() as work:
             job = await work.jobs.get(job_id)
             if job.terminal or job.intent is Intent.CANCEL:

@@ -54,7 +54,7 @@ async def write_event(work: UnitOfWork, event: Event) -> None:
 
 
 async def write_job(work: UnitOfWork, job: Job, *events: Event, before: Job | None) -> Job:
-    """Saves the job (adds it where `before` is None), its events, and a `state` notice where a reader would see a change."""
+    """Saves the job (adds it where `before` is None), its events, and a `state` notice where a reader sees a change."""
     if before is None:
         await work.jobs.add(job)
     else:

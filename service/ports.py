@@ -1,4 +1,4 @@
-"""What the use cases need of the world. Each port has a fake in tests/fakes that passes the same suite as the real one."""
+"""What the use cases need of the world. Each has a fake in tests/fakes that passes the same suite as the real one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Streams: every client reads the outbox by its own cursor, so that a slow one holds nobody up and nothing is lost.
 
-One task follows the outbox and keeps its newest part in memory; a client that is near the end reads from there, one that
-is behind pages through the database, one that is behind what is kept gets a `resync`.
+One task follows the outbox and keeps its newest part in memory; a client that is near the end reads from there, one
+that is behind pages through the database, one that is behind what is kept gets a `resync`.
 """
 
 from __future__ import annotations

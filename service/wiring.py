@@ -110,7 +110,7 @@ def build(settings: Settings) -> Services:
     database = SqlDatabase(settings.resolved_database_url)
     ray, capacity, launcher = _data_plane(settings)
     attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings)
-    plans = Plans()
+    plans = Plans(capacity=capacity)
     return Services(
         settings=settings,
         jobs=Jobs(

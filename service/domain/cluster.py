@@ -25,7 +25,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """A reading of the cluster. `max_slots`: what the autoscaler may reach; equal to the present where there is none."""
+    """A reading of the cluster. `max_slots`: what the autoscaler may reach; the present where there is none."""
 
     nodes: tuple[Node, ...]
     slot_kind: SlotKind

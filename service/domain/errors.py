@@ -3,7 +3,8 @@
     ElastaneError
     ├── Refused            what was asked cannot be        SpecRefused, RequestRefused
     ├── NotFound           no such thing                   JobNotFound, AttemptNotFound, KeyNotFound
-    ├── Conflict           legal, but not now              IllegalTransition, IdempotencyKeyReused, JobStillLive, StaleWrite
+    ├── Conflict           legal, but not now              IllegalTransition, IdempotencyKeyReused, JobStillLive,
+    │                                                      AttemptOver, StaleWrite
     ├── Denied             who are you                     Unauthenticated, Forbidden, AttemptTokenWrong
     ├── Unavailable        try again later                 DatabaseUnavailable, LeaseLost, ClusterUnavailable
     └── SetupError         this process cannot start       HomeInUse, DatabaseOutdated, RayNotStarted
@@ -152,6 +153,16 @@ class IdempotencyKeyReused(Conflict):
             key=key,
             job_id=job_id,
         )
+
+
+class AttemptOver(Conflict):
+    """Another attempt drives the job, or none does any more: what this one says changes nothing."""
+
+    code = "attempt_over"
+    title = "The attempt is over"
+
+    def __init__(self, attempt_id: str) -> None:
+        super().__init__(f"attempt {attempt_id} is over; stop its workers and leave", attempt_id=attempt_id)
 
 
 class StaleWrite(Conflict):

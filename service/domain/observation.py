@@ -49,7 +49,8 @@ class Change:
 
 def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sample], *, now: datetime) -> Change:
     """The job after the facts of a heartbeat, its outcome not yet looked at."""
-    job = replace(job, progress=_progress(job.progress, attempt, beat, tuple(samples)))
+    progress = _progress(job.progress, attempt, beat, tuple(samples))
+    job = replace(job, progress=replace(progress, heard_at=now))
     change = Change(job=job)
     for trigger in _triggers(job, beat.phase):
         reason = _REASONS[trigger].format(workers=beat.world_size, step=beat.step)

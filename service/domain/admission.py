@@ -1,0 +1,113 @@
+"""Which specs are legal as a whole: rules of two fields and of the machine, and features that are not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from service.domain.errors import Problem, SpecRefused
+from service.domain.planning import plan_spec, shape_of
+from service.domain.spec import HfModel, JobSpec, TextData, TokensData
+
+BYTES_VOCAB = 256  # byte-level text needs a token for each byte
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """An admitted spec, `auto` resolved; `report`: what was decided for the user, field -> sentence."""
+
+    spec: JobSpec
+    report: Mapping[str, str]
+
+
+def admit(spec: JobSpec, *, file_exists: Callable[[str], bool] | None, capacity_bytes: int | None = None) -> Decision:
+    """`file_exists` answers for globs on the machine of the workers; None where that is another one.
+
+    Raises SpecRefused with every problem found.
+    """
+    problems = [*_not_yet(spec), *_combinations(spec), *_shapes(spec)]
+    if file_exists is not None:
+        problems += _files(spec, file_exists)
+    if problems:
+        raise SpecRefused(problems)
+    return _resolve(spec, capacity_bytes)
+
+
+# ---- not yet -------------------------------------------------------------------------------------------------------
+
+
+def _not_yet(spec: JobSpec) -> Iterator[Problem]:
+    if isinstance(spec.model, HfModel):
+        yield _later("model.hf", spec.model.hf, "use a preset, {name: gpt, ...} or {python: ...}")
+    if not spec.offload.is_none:
+        yield _later("offload", f"optimizer {spec.offload.optimizer}", "use offload: none")
+    if spec.engine == "fsdp":
+        yield _later("engine", spec.engine, "use engine: zero")
+    if "fp16" in (spec.precision.params, spec.precision.reduce, spec.precision.buffers):
+        yield _later("precision", "fp16", "use bf16 or fp32")
+    if spec.ds_config is not None:
+        yield _later("ds_config", "...", "write the fields of the spec itself")
+    if spec.checkpoint.uri is not None and "://" in spec.checkpoint.uri:
+        yield _later("checkpoint.uri", spec.checkpoint.uri, "use an absolute path of a folder all workers share")
+
+
+def _later(field: str, value: object, fix: str) -> Problem:
+    return Problem(field=field, value=value, problem="not yet supported by this version", fix=fix)
+
+
+# ---- legal together ------------------------------------------------------------------------------------------------
+
+
+def _combinations(spec: JobSpec) -> Iterator[Problem]:
+    training = spec.training
+    if training.batch_size % training.micro_batch_size:
+        fix = f"make batch_size a multiple of micro_batch_size {training.micro_batch_size}"
+        problem = f"not a multiple of micro_batch_size {training.micro_batch_size}"
+        yield Problem(field="training.batch_size", value=training.batch_size, problem=problem, fix=fix)
+    if spec.offload.params not in (None, "none") and spec.stage in (0, 1, 2):
+        fix = "use stage: 3, or offload the optimizer alone"
+        problem = f"stage {spec.stage} keeps parameters whole on the device; only stage 3 can offload them"
+        yield Problem(field="offload.params", value=spec.offload.params, problem=problem, fix=fix)
+    if spec.offload.path is not None and "nvme" not in (spec.offload.optimizer, spec.offload.params):
+        fix = "remove it, or offload to nvme"
+        yield Problem(field="offload.path", value=spec.offload.path, problem="nothing is offloaded to nvme", fix=fix)
+    uri = spec.checkpoint.uri
+    if uri is not None and "://" not in uri and not uri.startswith("/"):
+        fix = "use an absolute path"
+        yield Problem(field="checkpoint.uri", value=uri, problem="relative to nothing in particular", fix=fix)
+
+
+def _shapes(spec: JobSpec) -> Iterator[Problem]:
+    shape = shape_of(spec)
+    if shape is None:
+        return
+    if spec.training.seq_len > shape.context:
+        fix = f"use at most {shape.context}"
+        problem = f"longer than the model's context {shape.context}"
+        yield Problem(field="training.seq_len", value=spec.training.seq_len, problem=problem, fix=fix)
+    if (spec.data == "stdlib" or isinstance(spec.data, TextData)) and shape.vocab < BYTES_VOCAB:
+        fix = f"use vocab: {BYTES_VOCAB} or more, or tokens of your own"
+        problem = f"text is read as bytes and needs a vocabulary of {BYTES_VOCAB}"
+        yield Problem(field="model.vocab", value=shape.vocab, problem=problem, fix=fix)
+
+
+def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Problem]:
+    if isinstance(spec.data, TextData) and not file_exists(spec.data.text):
+        fix = "give a glob that matches a readable file on this machine"
+        yield Problem(field="data.text", value=spec.data.text, problem="matches no file", fix=fix)
+    if isinstance(spec.data, TokensData) and not file_exists(spec.data.tokens):
+        fix = "give the path of a readable file on this machine"
+        yield Problem(field="data.tokens", value=spec.data.tokens, problem="there is no such file", fix=fix)
+
+
+# ---- auto ----------------------------------------------------------------------------------------------------------
+
+
+def _resolve(spec: JobSpec, capacity_bytes: int | None) -> Decision:
+    if spec.stage != "auto":
+        return Decision(spec=spec, report={})
+    if shape_of(spec) is None:
+        why = "stage 2: the size of this model is not known before it runs, and stage 2 is the usual choice"
+        return Decision(spec=spec.model_copy(update={"stage": 2}), report={"stage": why})
+    choice = plan_spec(spec, capacity_bytes=capacity_bytes).recommendation
+    return Decision(spec=spec.model_copy(update={"stage": choice.stage}), report={"stage": choice.why})

@@ -1,0 +1,52 @@
+"""Fewer points than samples, without hiding an extreme. The database does the same in SQL; this is its measure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime
+
+from service.domain.series import Point
+
+Row = tuple[int, int, float | None, datetime]  # (step, generation, value, at)
+
+
+def bucket_width(*, first: int, last: int, points: int) -> int:
+    """Steps per bucket, so that the steps first..last need at most `points` buckets."""
+    return max(1, math.ceil((last - first + 1) / points))
+
+
+def newest_generation(rows: Iterable[Row]) -> list[Row]:
+    """At each step the row of the newest generation: what a rollback took back is not shown."""
+    chosen: dict[int, Row] = {}
+    for row in rows:
+        if row[0] not in chosen or row[1] > chosen[row[0]][1]:
+            chosen[row[0]] = row
+    return [chosen[step] for step in sorted(chosen)]
+
+
+def downsample(rows: Iterable[Row], *, points: int) -> tuple[Point, ...]:
+    """At most `points` buckets of equal width in steps; each keeps min, max, last and count."""
+    newest = newest_generation(rows)
+    if not newest:
+        return ()
+    first = newest[0][0]
+    width = bucket_width(first=first, last=newest[-1][0], points=points)
+    buckets: dict[int, list[Row]] = {}
+    for row in newest:
+        buckets.setdefault((row[0] - first) // width, []).append(row)
+    return tuple(_point(bucket) for _, bucket in sorted(buckets.items()))
+
+
+def _point(bucket: list[Row]) -> Point:
+    step, generation, value, at = bucket[-1]
+    finite = [row[2] for row in bucket if row[2] is not None]
+    return Point(
+        step=step,
+        value=value,
+        min=min(finite, default=None),
+        max=max(finite, default=None),
+        count=len(bucket),
+        generation=generation,
+        at=at,
+    )

@@ -1,0 +1,90 @@
+"""Bytes per rank and elements moved per step, in closed form.
+
+Sources: ZeRO (Rajbhandari et al. 2020, arXiv:1910.02054, sections 3, 5 and 7): model states of mixed-precision Adam are
+(2 + 2 + K)P bytes with K = 12, sharded stage by stage; traffic is 2P elements for data parallelism and stages 1, 2 at
+one micro-batch, 3P for stage 3. Activations: Korthikanti et al. 2022 (arXiv:2205.05198), equations 1 and 2, without the
+attention matrix, which fused attention never stores. P: parameters, N: ranks, k: micro-batches of a rank in a step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from service.domain.presets import GptShape, block_numel, gpt_numel
+from service.domain.spec import PrecisionSpec
+
+ITEM_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+# 34 bytes per token and width at two bytes per element, K, Q, V, MLP, norms and masks together.
+ACTIVATION_BYTES_PER_TOKEN_WIDTH = 34
+# Reductions, and gathers, under way at once in stages 2 and 3: one travels while the next is prepared.
+DEPTH = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Bytes per parameter element that each kind of model state takes where it is not sharded."""
+
+    param: int
+    grad: int
+    master: int
+    moments: int
+
+
+# The paper's own: two-byte parameters and gradients, fp32 master and two moments.
+PAPER = Recipe(param=2, grad=2, master=4, moments=8)
+
+
+def recipe(precision: PrecisionSpec, *, stage: int) -> Recipe:
+    """What our engine keeps. In fp32 the parameter is its own master. Below fp32, stage 3 keeps no resident copy of the
+    parameters: the fp32 shard is cast while it is gathered."""
+    grad = ITEM_BYTES[precision.reduce]
+    if precision.params == "fp32":
+        return Recipe(param=4, grad=grad, master=0, moments=8)
+    return Recipe(param=0 if stage == 3 else ITEM_BYTES[precision.params], grad=grad, master=4, moments=8)
+
+
+def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict[str, int]:
+    """Model states of one rank between steps, by kind. Shards are equal: the last one is padded."""
+    whole, shard = numel, math.ceil(numel / workers)
+    return {
+        "params": recipe.param * (shard if stage >= 3 else whole),
+        "grads": recipe.grad * (shard if stage >= 2 else whole),
+        "optimizer": (recipe.master + recipe.moments) * (shard if stage >= 1 else whole),
+    }
+
+
+def elements_per_step(*, numel: int, workers: int, stage: int, micro_batches: int) -> int:
+    """Elements that a rank sends through collectives in a step, an all-reduce counted twice: 2P, 2P, (k+1)P, 3kP."""
+    if workers == 1:
+        return 0
+    factor = {0: 2, 1: 2, 2: micro_batches + 1, 3: 3 * micro_batches}[stage]
+    return factor * numel
+
+
+# ---- what comes on top of the states -------------------------------------------------------------------------------
+
+
+def unit_numels(shape: GptShape) -> dict[str, int]:
+    """Units of a GPT: each block, and the root with tables and final norm."""
+    root = gpt_numel(shape) - shape.layers * block_numel(shape)
+    return {"block": block_numel(shape), "root": root}
+
+
+def window_bytes(*, largest_unit: int, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
+    """Whole units beyond the shard (stage 3), and gradients on their way (stages 2 and 3)."""
+    gathered = DEPTH * largest_unit * ITEM_BYTES[precision.params] if stage == 3 and workers > 1 else 0
+    reducing = DEPTH * largest_unit * ITEM_BYTES[precision.reduce] if stage >= 2 and workers > 1 else 0
+    return {"gathered_peak": gathered, "buckets_peak": reducing}
+
+
+def activation_bytes(
+    shape: GptShape, *, micro_batch_size: int, seq_len: int, precision: PrecisionSpec, checkpointing: bool
+) -> dict[str, int]:
+    """Peak of one micro-batch: kept activations and, beside them, logits with their fp32 softmax and gradient."""
+    tokens, item = micro_batch_size * seq_len, ITEM_BYTES[precision.params]
+    per_block = ACTIVATION_BYTES_PER_TOKEN_WIDTH * item // 2 * tokens * shape.width
+    inputs = item * tokens * shape.width
+    kept = per_block + shape.layers * inputs if checkpointing else shape.layers * per_block
+    return {"activations_peak": kept, "logits_peak": tokens * shape.vocab * (item + 4 + 4)}
