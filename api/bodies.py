@@ -20,6 +20,7 @@ Model = TypeVar("Model", bound=BaseModel)
 JSON_TYPES = ("application/json",)
 YAML_TYPES = ("application/yaml", "application/x-yaml")
 DEEPEST = 64
+LARGEST = 2**63 - 1
 
 
 async def document(request: Request) -> Json:
@@ -150,14 +151,19 @@ def _check(value: object, *, path: str, depth: int) -> None:
     elif isinstance(value, list):
         for position, inner in enumerate(value):
             _check(inner, path=f"{path}.{position}", depth=depth + 1)
-    elif isinstance(value, str):
+    else:
+        _check_scalar(value, path=path)
+
+
+def _check_scalar(value: object, *, path: str) -> None:
+    if isinstance(value, str):
         _check_text(value, path=path)
     elif isinstance(value, float) and not math.isfinite(value):
         raise _wrong(path, value, "not a finite number", "give a finite number")
+    elif isinstance(value, int) and not -LARGEST <= value <= LARGEST:
+        raise _wrong(path, value, "an integer of more than 64 bits", f"stay within {LARGEST}")
     elif value is not None and not isinstance(value, bool | int | float):
-        raise _wrong(
-            path, str(value), f"{type(value).__name__} is not a type of JSON", "use text, numbers, lists, objects"
-        )
+        raise _wrong(path, value, f"{type(value).__name__} is not a type of JSON", "use text, numbers, lists, objects")
 
 
 def _check_text(text: str, *, path: str) -> None:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Path, Request
 from pydantic import BaseModel, ConfigDict
 
 from api.problems import FieldProblem, ProblemError
 from service.wiring import Services
-
-# Every database and every JSON reader can hold it.
-LARGEST = 2**63 - 1
 
 
 def services_of(request: Request) -> Services:
@@ -49,4 +46,3 @@ NoQuery = Depends(no_query)
 NoBody = Depends(no_body)
 
 JobId = Annotated[str, Path(pattern=r"^[0-9A-Za-z-]{1,64}$", description="as the list of jobs gives it")]
-After = Annotated[int, Query(ge=0, le=LARGEST)]

@@ -97,13 +97,15 @@ def echo(value: object, *, depth: int = 3) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
-        return str(value)[:60]
+        return f"{value:.6e}" if abs(value) < 10**300 else "an integer of more than 300 digits"
     if value is None or isinstance(value, bool | int | float):
         return value
-    if isinstance(value, Mapping) and depth:
+    if isinstance(value, Mapping | list | tuple) and not depth:
+        return "..."
+    if isinstance(value, Mapping):
         return {str(key)[:60]: echo(inner, depth=depth - 1) for key, inner in list(value.items())[:20]}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes) and depth:
-        return [echo(inner, depth=depth - 1) for inner in list(value)[:20]]
+    if isinstance(value, list | tuple):
+        return [echo(inner, depth=depth - 1) for inner in value[:20]]
     text = str(value)
     return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
 

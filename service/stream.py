@@ -92,6 +92,10 @@ class Stream:
                 self._tail.grow(new)
                 self._grown.notify_all()
 
+    def newest(self) -> int:
+        """The id of the newest notice: a client that goes on after it misses nothing from now on."""
+        return self._tail.head
+
     async def subscribe(self, job_id: str | None = None, after: int | None = None) -> AsyncIterator[Notice]:
         """What happens after notice `after` (None: from now), in order, each once, until the stream stops.
 

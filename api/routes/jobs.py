@@ -9,8 +9,8 @@ from pydantic import Field
 
 from api import schemas
 from api.auth import requires
-from api.bodies import body_of, document_or_yaml
-from api.dependencies import LARGEST, AppServices, JobId, NoBody, NoQuery, QueryParameters
+from api.bodies import LARGEST, body_of, document_or_yaml
+from api.dependencies import AppServices, JobId, NoBody, NoQuery, QueryParameters
 from api.openapi import refuses, takes
 from service.domain.job import JobState
 from service.domain.key import Scope

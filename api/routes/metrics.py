@@ -9,7 +9,8 @@ from pydantic import Field
 
 from api import schemas
 from api.auth import requires
-from api.dependencies import LARGEST, AppServices, JobId, QueryParameters
+from api.bodies import LARGEST
+from api.dependencies import AppServices, JobId, QueryParameters
 from api.openapi import refuses
 from service.domain.key import Scope
 

@@ -12,7 +12,8 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from pydantic import Field
 
 from api.auth import requires
-from api.dependencies import LARGEST, AppServices, JobId, QueryParameters
+from api.bodies import LARGEST
+from api.dependencies import AppServices, JobId, QueryParameters
 from api.openapi import refuses
 from api.problems import FieldProblem, ProblemError
 from service.domain.errors import ElastaneError
