@@ -42,7 +42,7 @@ class Engine(Protocol):
         """Forward and backward of one micro-batch; returns its detached loss (0-dim, unweighted).
 
         weight: this micro-batch's share of the global batch (the weights of a step sum to 1 over all ranks).
-        last: whether it is the step's last call on this rank (reductions that wait for the last micro-batch start here).
+        last: whether it is the step's last call on this rank (reductions that wait for the last micro-batch start).
         """
         ...
 

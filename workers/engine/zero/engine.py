@@ -1,0 +1,304 @@
+"""ZeRO stages 0-3 behind the engine protocol: one model, one rank, one data-parallel group."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from workers.engine.placement import Placement
+from workers.engine.precision import Precision
+from workers.engine.protocol import Held, StepOutcome
+from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
+from workers.engine.zero.collectives import Collectives
+from workers.engine.zero.flat import Flat, Unit
+from workers.engine.zero.hooks import Hooks
+from workers.engine.zero.optimizer import FlatAdamW, Operands, OptimizerConfig, Span, merge_spans
+from workers.engine.zero.passes import Passes
+from workers.engine.zero.reduction import Reducer
+from workers.engine.zero.stages import MOMENTS, Gather, stage_of
+from workers.engine.zero.state import KINDS, TrainingState
+from workers.engine.zero.unit import UnitRule, group_units, layout
+from workers.layout.layout import Layout, Piece
+
+# torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; so do we, once and not per rank.
+CLIP_EPS = 1e-6
+# Squares summed in fp32 at a time; the sums are added in fp64. A plain fp32 norm of 10M elements is off by 1e-3.
+NORM_ROW = 4096
+
+
+class ZeroEngine:
+    """Built from a model whose parameters are equal on every rank (same seed); makes no collective while it is built.
+
+    The model's Parameter objects stay and become views of the flat vectors. After an error out of `micro_step` or
+    `step` only `rejoin` is legal.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        group: dist.ProcessGroup,
+        *,
+        stage: int,
+        precision: Precision,
+        optimizer: OptimizerConfig,
+        clip_norm: float | None,
+        units: UnitRule,
+        device: torch.device,
+        placement: Placement | None = None,
+    ) -> None:
+        self._model = model
+        self._stage = stage_of(stage)
+        self._precision = precision
+        self._optimizer = FlatAdamW(optimizer)
+        self._clip_norm = clip_norm
+        self._device = device
+        self._placement = placement or Placement.on_device(device)
+        self._metas = _metas(model)
+        _move_buffers(model, device, precision.buffers)
+        self._units = _build_units(model, units, precision)
+        self._param_names = [s.name for unit in self._units for flat in unit.trainable for s in flat.plan.slots]
+        # Per parameter, as torch counts them: one that gets no gradient in a step does not age.
+        self._steps = [0] * len(self._param_names)
+        self._gathered_peak_bytes = 0
+        self._join(group, fill=True)
+
+    def micro_step(self, batch: Any, *, weight: float, last: bool) -> Tensor:
+        try:
+            if weight == 0.0:
+                self._passes.join(last=last)
+                return torch.zeros((), device=self._device)
+            loss: Tensor = self._model(self._precision.cast_inputs(batch))
+            if loss.numel() != 1:
+                raise ValueError(
+                    f"model(batch) returned shape {tuple(loss.shape)}; the engine needs the mean loss, a scalar"
+                )
+            self._passes.begin_backward(last=last)
+            (loss.float() * weight).backward()  # type: ignore[no-untyped-call]
+            self._passes.end_backward()
+            return loss.detach()
+        except BaseException:
+            self._passes.abandon()
+            raise
+
+    def step(self, *, lr_scale: float, tally: Sequence[float] = ()) -> StepOutcome:
+        try:
+            return self._step(lr_scale, tally)
+        except BaseException:
+            self._passes.abandon()
+            raise
+
+    def tensors(self) -> Mapping[str, TensorMeta]:
+        return self._metas
+
+    def kinds(self) -> tuple[StateKind, ...]:
+        return KINDS
+
+    def layout(self) -> Layout[int]:
+        return layout((unit.plan for unit in self._units), stage=self._stage.number, world=self._collectives.world)
+
+    def export(self, kind: StateKind, piece: Piece) -> Tensor:
+        return self._state.export(kind, piece)
+
+    def load(self, kind: StateKind, piece: Piece, values: Tensor) -> None:
+        self._state.load(kind, piece, values)
+
+    def commit_load(self) -> None:
+        for unit in self._units:
+            self._publish(unit, unit.flats)
+        for unit in self._units:
+            unit.wait()
+
+    def scalars(self) -> dict[str, Any]:
+        return {"steps": dict(zip(self._param_names, self._steps, strict=True))}
+
+    def load_scalars(self, scalars: Mapping[str, Any]) -> None:
+        steps = scalars["steps"]
+        missing = [name for name in self._param_names if name not in steps]
+        if missing:
+            raise KeyError(
+                f"scalars.steps lacks {missing[:3]} ({len(missing)} parameters): they belong to another model"
+            )
+        self._steps = [int(steps[name]) for name in self._param_names]
+
+    def buffers(self) -> Mapping[str, Tensor]:
+        persistent = self._model.state_dict(keep_vars=True).keys()
+        return {name: buffer for name, buffer in self._model.named_buffers() if name in persistent}
+
+    def rejoin(self, group: dist.ProcessGroup) -> Held:
+        held = self._held()
+        self._passes.abandon()
+        self._hooks.remove()
+        former = self._collectives
+        former.close()
+        self._gathered_peak_bytes = 0
+        self._placement.clear()
+        self._join(group, fill=False)
+        self._collectives.continue_from(former)
+        return held
+
+    def footprint(self) -> Footprint:
+        buffers = sum(b.numel() * b.itemsize for b in self._model.buffers())
+        return Footprint(
+            by_kind=self._state.size_bytes(),
+            gathered_bytes=self._passes.gathered_bytes,
+            gathered_peak_bytes=self._passes.gathered_peak_bytes,
+            buckets_bytes=self._reducer.buffers.size_bytes,
+            buffers_bytes=buffers,
+        )
+
+    def traffic(self) -> Traffic:
+        return self._collectives.traffic()
+
+    def _join(self, group: dist.ProcessGroup, *, fill: bool) -> None:
+        stage = self._stage
+        self._collectives = collectives = Collectives(group, self._device)
+        self._state = TrainingState(
+            stage=stage, precision=self._precision, placement=self._placement, units=self._units
+        )
+        self._state.settle(rank=collectives.rank, world=collectives.world, device=self._device, fill=fill)
+        self._reducer = Reducer(
+            stage=stage,
+            collectives=collectives,
+            placement=self._placement,
+            dtype=self._precision.reduce_dtype,
+            num_params=len(self._steps),
+        )
+        self._passes = Passes(
+            stage=stage, units=self._units, collectives=collectives, reducer=self._reducer, state=self._state
+        )
+        self._hooks = Hooks(
+            self._model,
+            self._units,
+            self._passes,
+            gathers=stage.gather is Gather.AROUND_USE,
+            waits=stage.gather is Gather.AFTER_STEP,
+        )
+        weakref.finalize(self, self._hooks.remove)
+
+    def _step(self, lr_scale: float, tally: Sequence[float]) -> StepOutcome:
+        self._reducer.drain()
+        square, bad, late, touched, total = self._agree(tally)
+        if late:
+            self._reducer.flush(self._units)
+            square, bad, _, touched, total = self._agree(tally)
+        norm = math.sqrt(square) if not bad else math.nan
+        if not bad:
+            self._update(lr_scale, self._divisor(norm), touched)
+        self._reducer.start_step(self._units)
+        return StepOutcome(grad_norm=norm, skipped=bool(bad), tally=tuple(total))
+
+    def _agree(self, tally: Sequence[float]) -> tuple[float, float, float, list[float], list[float]]:
+        """Over all ranks: [sum of squares, non-finite elements, late gradients, tally, who had a gradient]."""
+        square, bad = 0.0, 0
+        for unit in self._units:
+            for flat in unit.trainable:
+                flat_square, flat_bad = _sum_of_squares(self._reducer.own_gradient(flat))
+                square, bad = square + flat_square, bad + flat_bad
+        late = any(flat.holds_gradients() for unit in self._units for flat in unit.trainable)
+        sums = self._collectives.agree([square, float(bad), float(late), *tally, *self._reducer.touched])
+        split = 3 + len(tally)
+        return sums[0], sums[1], sums[2], sums[split:], sums[3:split]
+
+    def _divisor(self, norm: float) -> float:
+        if self._clip_norm is None:
+            return 1.0
+        return max(1.0, (norm + CLIP_EPS) / self._clip_norm)
+
+    def _update(self, lr_scale: float, divisor: float, touched: Sequence[float]) -> None:
+        """Walk the units: fetch, update where the data are, commit; the next unit's state is asked for ahead."""
+        for number, count in enumerate(touched):
+            self._steps[number] += count > 0
+        flats = [flat for unit in self._units for flat in unit.trainable]
+        following = dict(zip(flats, [*flats[1:], None], strict=True)) if flats else {}
+        for unit in self._units:
+            for flat in unit.trainable:
+                if (upcoming := following[flat]) is not None:
+                    self._ahead(upcoming)
+                self._update_flat(flat, touched, lr_scale=lr_scale, divisor=divisor)
+            self._publish(unit, unit.trainable)
+
+    def _ahead(self, flat: Flat) -> None:
+        for moment in MOMENTS:
+            self._placement.ahead(flat.key(moment))
+
+    def _update_flat(self, flat: Flat, touched: Sequence[float], *, lr_scale: float, divisor: float) -> None:
+        state = Operands(
+            master=self._state.master(flat),
+            grad=self._reducer.state_gradient(flat),
+            exp_avg=self._placement.fetch(flat.key(StateKind.EXP_AVG)),
+            exp_avg_sq=self._placement.fetch(flat.key(StateKind.EXP_AVG_SQ)),
+        )
+        self._optimizer.update(state, self._spans(flat, touched), lr_scale=lr_scale, grad_divisor=divisor)
+        self._state.commit_master(flat, state.master)
+        self._placement.commit(flat.key(StateKind.EXP_AVG), state.exp_avg)
+        self._placement.commit(flat.key(StateKind.EXP_AVG_SQ), state.exp_avg_sq)
+
+    def _spans(self, flat: Flat, touched: Sequence[float]) -> list[Span]:
+        """Where this rank's state has parameters to update, each with its own step number."""
+        spans = []
+        for number, slot in enumerate(flat.plan.slots, start=flat.first_param):
+            common = slot.interval.intersect(flat.state)
+            if common is not None and touched[number]:
+                part = common.shift(-flat.state.start)
+                spans.append(Span(start=part.start, stop=part.stop, step=self._steps[number]))
+        return merge_spans(spans)
+
+    def _publish(self, unit: Unit, flats: Sequence[Flat]) -> None:
+        """The parameters follow their masters; where ranks hold parts of the master, the parts are gathered."""
+        for flat in flats:
+            self._state.derive_params(flat)
+            if self._stage.gather is Gather.AFTER_STEP:
+                unit.pending.append(self._collectives.gather(flat.full, flat.own))
+
+    def _held(self) -> Held:
+        mine, rank = self.layout(), self._collectives.rank
+        values = {(kind, piece): self._state.export(kind, piece) for kind in KINDS for piece in mine.of(rank)}
+        return Held(layout=mine, rank=rank, values=values)
+
+
+def _metas(model: nn.Module) -> dict[str, TensorMeta]:
+    return {
+        name: TensorMeta(
+            shape=tuple(param.shape), dtype=str(param.dtype).removeprefix("torch."), trainable=param.requires_grad
+        )
+        for name, param in model.named_parameters()
+    }
+
+
+def _move_buffers(model: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
+    for buffer in model.buffers():
+        floating = dtype if buffer.is_floating_point() else None
+        buffer.data = buffer.data.to(device=device, dtype=floating)
+
+
+def _build_units(model: nn.Module, rule: UnitRule, precision: Precision) -> list[Unit]:
+    units: list[Unit] = []
+    flat_index = first_param = 0
+    for grouping in group_units(model, rule):
+        plan, flats = grouping.plan(precision.param_dtype), []
+        for flat_plan in plan.flats:
+            params = [grouping.params[slot.name] for slot in flat_plan.slots]
+            flats.append(Flat(index=flat_index, first_param=first_param, plan=flat_plan, params=params))
+            flat_index += 1
+            first_param += len(params) if flat_plan.trainable else 0
+        units.append(Unit(index=len(units), plan=plan, modules=grouping.modules, flats=flats))
+    return units
+
+
+def _sum_of_squares(grad: Tensor) -> tuple[float, int]:
+    """The sum of squares, and how many elements are not finite (then the sum means nothing)."""
+    rows = grad.numel() // NORM_ROW
+    head, tail = grad[: rows * NORM_ROW].view(rows, NORM_ROW), grad[rows * NORM_ROW :]
+    norms = torch.linalg.vector_norm(head, dim=1, dtype=torch.float32).double()
+    square = norms.square().sum() + torch.linalg.vector_norm(tail, dtype=torch.float32).double().square()
+    value = float(square)
+    if math.isfinite(value):
+        return value, 0
+    bad = int(grad.isfinite().logical_not().sum())
+    return (0.0, bad) if bad else (float(grad.double().square().sum()), 0)

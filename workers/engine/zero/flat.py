@@ -1,0 +1,142 @@
+"""Flat vectors in memory: one storage per flat, parameters as views of it, whole or released."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from workers.engine.states import StateKind
+from workers.engine.tiers.protocol import StateKey
+from workers.engine.zero.collectives import Pending
+from workers.engine.zero.unit import FlatPlan, UnitPlan
+from workers.layout.interval import Interval
+
+
+class Flat:
+    """A flat plan bound to parameters and to one rank of a group.
+
+    `full` is the padded vector that the parameters view. Freeing resizes its storage to zero, so refilling needs no new
+    views, and a parameter's version counter is its own: autograd finds its saved views valid again.
+    """
+
+    def __init__(self, *, index: int, first_param: int, plan: FlatPlan, params: Sequence[nn.Parameter]) -> None:
+        self.index = index
+        self.first_param = first_param
+        self.plan = plan
+        self.params = tuple(params)
+        self.full: Tensor
+        self.full_numel = 0
+        self.shard = self.state = Interval(0, 0)
+        # Nothing landed in the gradient in this step: the next contribution replaces it.
+        self.clean = True
+
+    def key(self, kind: StateKind) -> StateKey:
+        return StateKey(self.index, kind)
+
+    def place(self, *, rank: int, world: int, sharded: bool) -> None:
+        """Where this rank stands: its shard, and the part that its training state covers."""
+        self.shard = self.plan.shard(rank, world)
+        self.full_numel = self.shard.numel * world
+        self.state = self.shard if sharded else Interval(0, self.full_numel)
+        self.clean = True
+
+    def build(self, device: torch.device, *, fill: bool) -> None:
+        """A new whole vector, and the parameters on it; with `fill` it takes over their present values."""
+        full = torch.zeros(self.full_numel, dtype=self.plan.dtype, device=device)
+        for view, param in zip(self.views(full), self.params, strict=True):
+            if fill:
+                view.copy_(param.detach())
+            _repoint(param, view)
+        self.full = full
+
+    def copy_values(self, into: Tensor) -> None:
+        """The parameters' present values where the training state covers them."""
+        params = {slot: param for slot, param in zip(self.plan.slots, self.params, strict=True)}
+        for slot, common in self.plan.cut(self.state):
+            values = params[slot].detach().reshape(-1).narrow(0, common.start - slot.start, common.numel)
+            into.narrow(0, common.start - self.state.start, common.numel).copy_(values)
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The parameters' shapes in another vector of this plan."""
+        return [vector.narrow(0, s.start, s.numel).view(s.shape) for s in self.plan.slots]
+
+    @property
+    def own(self) -> Tensor:
+        """This rank's part of the whole vector."""
+        return self.full.narrow(0, self.shard.start, self.shard.numel)
+
+    @property
+    def resting(self) -> Tensor:
+        """The part of the whole vector that the training state covers."""
+        return self.full.narrow(0, self.state.start, self.state.numel)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.full_numel * self.plan.dtype.itemsize
+
+    def take_gradients(self) -> list[Tensor | None]:
+        """What is new since the last call; the parameters forget it."""
+        grads: list[Tensor | None] = []
+        for param in self.params:
+            grad = param.grad
+            if grad is not None:
+                param.grad = None
+                grad = grad.to_dense() if grad.is_sparse else grad
+            grads.append(grad)
+        return grads
+
+    def holds_gradients(self) -> bool:
+        return any(param.grad is not None for param in self.params)
+
+    def refill(self) -> None:
+        self.full.untyped_storage().resize_(self.size_bytes)
+
+    def release(self) -> None:
+        self.full.untyped_storage().resize_(0)
+
+
+class Unit:
+    """A unit on this rank: its flats, and where it stands in the present pass."""
+
+    def __init__(self, *, index: int, plan: UnitPlan, modules: Sequence[nn.Module], flats: Sequence[Flat]) -> None:
+        self.index = index
+        self.plan = plan
+        self.modules = tuple(modules)
+        self.flats = tuple(flats)
+        self.trainable = tuple(f for f in flats if f.plan.trainable)
+        self.has_frozen = len(self.trainable) < len(self.flats)
+        self.expected = sum(len(f.params) for f in self.trainable)
+        self.arrived: set[int] = set()
+        self.inputs_awaited = 0
+        self.inputs_hooked = False
+        self.pending: list[Pending] = []
+        self.whole = True
+
+    @property
+    def complete(self) -> bool:
+        """Every trainable parameter has its gradient of this backward."""
+        return len(self.arrived) == self.expected
+
+    def begin_pass(self) -> None:
+        self.arrived.clear()
+        self.inputs_awaited = 0
+        self.inputs_hooked = False
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(flat.size_bytes for flat in self.flats)
+
+    def wait(self) -> None:
+        """The parameters may be read."""
+        if self.pending:
+            pending, self.pending = self.pending, []
+            for each in pending:
+                each.wait()
+
+
+def _repoint(param: nn.Parameter, view: Tensor) -> None:
+    """The same Parameter object on other memory: ties, names and hooks stay."""
+    param.grad = None
+    param.data = view

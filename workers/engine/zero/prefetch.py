@@ -1,0 +1,96 @@
+"""The one order in which every rank launches the collectives of a pass.
+
+A pass (forward, or backward) is a static list of launches; a hook only says how far along the list this rank may go.
+So a branch that only one rank takes, or a rank with no micro-batch left, changes when a collective starts and never
+which one comes next. And since gathers and reductions are one list, a rank never waits for a collective while another
+waits for an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from itertools import pairwise
+
+
+class Action(Enum):
+    GATHER = auto()
+    REDUCE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    action: Action
+    unit: int
+
+
+def forward_launches(order: Sequence[int]) -> tuple[Launch, ...]:
+    return tuple(Launch(Action.GATHER, unit) for unit in order)
+
+
+def backward_launches(order: Sequence[int], *, gathers: bool, reduces: bool) -> tuple[Launch, ...]:
+    """The root (first of `order`) is gathered first and reduced last; the others go in reverse.
+
+    A unit is gathered when the last but one before it is reduced: two units are whole at a time.
+    """
+    root, *others = order
+    others.reverse()
+    launches = [Launch(Action.GATHER, root)]
+    for position, unit in enumerate(others):
+        if position >= 2:
+            launches.append(Launch(Action.REDUCE, others[position - 2]))
+        launches.append(Launch(Action.GATHER, unit))
+    launches += [Launch(Action.REDUCE, unit) for unit in [*others[-2:], root]]
+    wanted = {Action.GATHER: gathers, Action.REDUCE: reduces}
+    return tuple(launch for launch in launches if wanted[launch.action])
+
+
+class Launches:
+    """A cursor on a pass's list. `start` launches one entry; `ready` says whether a unit's gradients are all there."""
+
+    def __init__(
+        self, launches: Sequence[Launch], *, start: Callable[[Launch], None], ready: Callable[[int], bool]
+    ) -> None:
+        self._launches = launches
+        self._start = start
+        self._ready = ready
+        self._cursor = 0
+        self._allowed = -1
+        gathers = [at for at, launch in enumerate(launches) if launch.action is Action.GATHER]
+        self._gather_at = {launches[at].unit: at for at in gathers}
+        self._next_gather = dict(pairwise(gathers))
+
+    def reach_gather(self, unit: int) -> None:
+        """Launch everything up to the gather of `unit`, also reductions of units that still miss gradients here."""
+        at = self._gather_at[unit]
+        while self._cursor <= at:
+            self._launch_next()
+
+    def allow_next_gather(self, unit: int) -> None:
+        """`unit` is in use: the gather after its own may start."""
+        at = self._gather_at[unit]
+        self._allowed = max(self._allowed, self._next_gather.get(at, at))
+        self.advance()
+
+    def advance(self) -> None:
+        """Launch what may start without waiting for this rank's own gradients."""
+        while self._cursor < len(self._launches):
+            launch = self._launches[self._cursor]
+            if launch.action is Action.GATHER and self._cursor > self._allowed:
+                return
+            if launch.action is Action.REDUCE and not self._ready(launch.unit):
+                return
+            self._launch_next()
+
+    def pop(self) -> Launch | None:
+        """Launch the next entry, whatever it is; None at the end of the list."""
+        if self._cursor == len(self._launches):
+            return None
+        return self._launch_next()
+
+    def _launch_next(self) -> Launch:
+        launch = self._launches[self._cursor]
+        self._cursor += 1
+        self._start(launch)
+        return launch

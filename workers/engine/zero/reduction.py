@@ -1,0 +1,174 @@
+"""Gradients from the parameters into flat vectors and across the group; each contribution is packed once and added."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workers.engine.placement import Placement
+from workers.engine.states import StateKind
+from workers.engine.zero.collectives import Collectives, Pending
+from workers.engine.zero.flat import Flat, Unit
+from workers.engine.zero.stages import Stage
+
+# Reductions under way at once: one crosses the group while the next is packed.
+DEPTH = 2
+
+
+class Buffers:
+    """Vectors used again and again: a fresh one of some megabytes costs page faults each time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._free: dict[tuple[int, torch.dtype], list[Tensor]] = {}
+        self.size_bytes = 0
+
+    def take(self, numel: int, dtype: torch.dtype) -> Tensor:
+        free = self._free.get((numel, dtype))
+        if free:
+            return free.pop()
+        self.size_bytes += numel * dtype.itemsize
+        return torch.zeros(numel, dtype=dtype, device=self._device)
+
+    def give(self, vector: Tensor) -> None:
+        self._free.setdefault((vector.numel(), vector.dtype), []).append(vector)
+
+
+@dataclass(slots=True)
+class _UnderWay:
+    flat: Flat
+    packed: Tensor
+    landing: Tensor
+    pending: Pending
+    add: bool
+
+
+class Reducer:
+    """Packs a unit's gradients, sends them, and adds what lands to this rank's gradient. One order on every rank."""
+
+    def __init__(
+        self, *, stage: Stage, collectives: Collectives, placement: Placement, dtype: torch.dtype, num_params: int
+    ) -> None:
+        self._stage = stage
+        self._collectives = collectives
+        self._placement = placement
+        self._dtype = dtype
+        self._sharded = stage.shards(StateKind.GRAD)
+        self._under_way: deque[_UnderWay] = deque()
+        self._shared: list[Pending] = []
+        self._views: dict[tuple[int, int], list[Tensor]] = {}
+        self.buffers = Buffers(collectives.device)
+        # 1 where a parameter received a gradient in this step, by the engine's parameter number.
+        self.touched = bytearray(num_params)
+
+    def accumulate(self, unit: Unit) -> None:
+        """Into the whole gradient at rest, for a reduction at the last micro-batch."""
+        for flat in unit.trainable:
+            grad = self._placement.fetch(flat.key(StateKind.GRAD))
+            self._write(flat, grad, add=not flat.clean)
+            flat.clean = False
+
+    def launch(self, unit: Unit) -> None:
+        """Start the reduction of what the unit's parameters hold now."""
+        if not self._sharded:
+            self.accumulate(unit)
+        for flat in unit.trainable:
+            if self._sharded:
+                self._send_packed(flat)
+            else:
+                self._send(flat, self._placement.fetch(flat.key(StateKind.GRAD)), add=False)
+
+    def flush(self, units: Sequence[Unit]) -> None:
+        """A further reduction of gradients that came after their unit had left: added to what landed before."""
+        for unit in units:
+            for flat in unit.trainable:
+                self._send_packed(flat)
+        self.drain()
+
+    def drain(self) -> None:
+        """Every reduction has landed."""
+        while self._under_way:
+            self._finish(self._under_way.popleft())
+        for pending in self._shared:
+            pending.wait()
+        self._shared.clear()
+
+    def abandon(self) -> None:
+        """Forget what is under way: its group is dying."""
+        self._under_way.clear()
+        self._shared.clear()
+
+    def own_gradient(self, flat: Flat) -> Tensor:
+        """This rank's part of the reduced gradient."""
+        grad = self._placement.fetch(flat.key(StateKind.GRAD))
+        return grad if self._sharded else grad.narrow(0, flat.shard.start, flat.shard.numel)
+
+    def state_gradient(self, flat: Flat) -> Tensor:
+        """The reduced gradient of what this rank updates."""
+        grad = self._placement.fetch(flat.key(StateKind.GRAD))
+        return grad if self._sharded else grad.narrow(0, flat.state.start, flat.state.numel)
+
+    def start_step(self, units: Sequence[Unit]) -> None:
+        """The next gradient to land replaces what is there."""
+        self.touched = bytearray(len(self.touched))
+        for unit in units:
+            for flat in unit.trainable:
+                flat.clean = True
+
+    def _send_packed(self, flat: Flat) -> None:
+        self._make_room()
+        packed = self.buffers.take(flat.full_numel, self._dtype)
+        self._write(flat, packed, add=False)
+        self._send(flat, packed, add=not flat.clean)
+        flat.clean = False
+
+    def _send(self, flat: Flat, packed: Tensor, *, add: bool) -> None:
+        self._make_room()
+        landing = self.buffers.take(self._collectives.landing_numel(flat.shard.numel), self._dtype)
+        pending = self._collectives.scatter(packed, landing)
+        self._under_way.append(_UnderWay(flat, packed, landing, pending, add))
+
+    def _make_room(self) -> None:
+        # By number, never by what happens to have finished: the order of launches must be one on all ranks.
+        while len(self._under_way) >= DEPTH:
+            self._finish(self._under_way.popleft())
+
+    def _finish(self, reduction: _UnderWay) -> None:
+        flat, packed, landing = reduction.flat, reduction.packed, reduction.landing
+        reduction.pending.wait()
+        key = flat.key(StateKind.GRAD)
+        grad = self._placement.fetch(key)
+        self._collectives.land(packed, landing, self.own_gradient(flat), add=reduction.add)
+        self._placement.commit(key, grad)
+        self.buffers.give(landing)
+        if packed is not grad:
+            self.buffers.give(packed)
+        if self._stage.shares_gradients:
+            self._shared.append(self._collectives.gather(grad, self.own_gradient(flat)))
+
+    def _write(self, flat: Flat, vector: Tensor, *, add: bool) -> None:
+        """Move the parameters' new gradients into `vector`; without `add` all else in it becomes zero."""
+        places = self._places(flat, vector)
+        into, grads = [], []
+        for number, (place, grad) in enumerate(zip(places, flat.take_gradients(), strict=True), start=flat.first_param):
+            if grad is not None:
+                into.append(place)
+                grads.append(grad)
+                self.touched[number] = 1
+            elif not add:
+                place.zero_()
+        if not add and flat.plan.numel < vector.numel():
+            vector.narrow(0, flat.plan.numel, vector.numel() - flat.plan.numel).zero_()
+        if into:
+            (torch._foreach_add_ if add else torch._foreach_copy_)(into, grads)
+
+    def _places(self, flat: Flat, vector: Tensor) -> list[Tensor]:
+        key = (flat.index, vector.data_ptr())
+        places = self._views.get(key)
+        if places is None:
+            places = self._views[key] = flat.views(vector)
+        return places

@@ -1,0 +1,70 @@
+"""Who holds what and what moves when: ZeRO's stages as one table (Rajbhandari et al. 2020, sections 5 and 7)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from workers.engine.states import StateKind
+
+MOMENTS = (StateKind.EXP_AVG, StateKind.EXP_AVG_SQ)
+
+
+class Gather(Enum):
+    """When parameters are made whole."""
+
+    NEVER = auto()
+    AFTER_STEP = auto()
+    AROUND_USE = auto()
+
+
+class Reduce(Enum):
+    """How often gradients cross the group."""
+
+    AT_LAST = auto()
+    EACH = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One row. Sharded kinds rest as 1/N per rank, the others whole on every rank."""
+
+    number: int
+    sharded: frozenset[StateKind]
+    gather: Gather
+    reduce: Reduce
+
+    def shards(self, kind: StateKind) -> bool:
+        return kind in self.sharded
+
+    @property
+    def shares_gradients(self) -> bool:
+        """Reduction is an all-reduce: every rank needs the whole gradient because it updates the whole master."""
+        return not self.shards(StateKind.MASTER)
+
+    def elements_per_step(self, *, params: int, micro_batches: int) -> int:
+        """Elements that pass the collectives in a step, an all-reduce counted twice: 2P, 2P, (k+1)P, 3kP."""
+        reductions = 1 if self.reduce is Reduce.AT_LAST else micro_batches
+        gathers = {Gather.NEVER: 0, Gather.AFTER_STEP: 1, Gather.AROUND_USE: 2 * micro_batches}[self.gather]
+        return params * (reductions * (2 if self.shares_gradients else 1) + gathers)
+
+
+_OPTIMIZER = frozenset({StateKind.MASTER, *MOMENTS})
+
+STAGES = (
+    Stage(number=0, sharded=frozenset(), gather=Gather.NEVER, reduce=Reduce.AT_LAST),
+    Stage(number=1, sharded=_OPTIMIZER, gather=Gather.AFTER_STEP, reduce=Reduce.AT_LAST),
+    Stage(number=2, sharded=_OPTIMIZER | {StateKind.GRAD}, gather=Gather.AFTER_STEP, reduce=Reduce.EACH),
+    Stage(
+        number=3,
+        sharded=_OPTIMIZER | {StateKind.GRAD, StateKind.PARAM},
+        gather=Gather.AROUND_USE,
+        reduce=Reduce.EACH,
+    ),
+)
+
+
+def stage_of(number: int) -> Stage:
+    if number not in range(len(STAGES)):
+        raise ValueError(f"stage {number} does not exist; choose 0, 1, 2 or 3")
+    return STAGES[number]

@@ -1,0 +1,147 @@
+"""The training state of this rank: what rests where, by the stage's row and the precision, and its way in and out.
+
+Bytes per rank between steps (P parameters, N ranks), trainable parameters with Adam:
+
+| stage | 2-byte parameters       | fp32                |
+|-------|-------------------------|---------------------|
+| 0     | 2P + 2P + 12P = 16P     | 4P + 4P + 8P = 16P  |
+| 1     | 2P + 2P + 12P/N         | 4P + 4P + 8P/N      |
+| 2     | 2P + (2 + 12)P/N        | 4P + (4 + 8)P/N     |
+| 3     | (4 + 12)P/N = 16P/N     | (4 + 4 + 8)P/N      |
+
+In fp32 the parameter is its own master. At stage 3 the fp32 master is cast while it is gathered, so no 2-byte copy
+rests and gradients are summed in fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from workers.engine.placement import Placement
+from workers.engine.precision import MASTER_DTYPE, Precision
+from workers.engine.states import StateKind
+from workers.engine.tiers.protocol import StateKey
+from workers.engine.zero.flat import Flat, Unit
+from workers.engine.zero.stages import MOMENTS, Stage
+from workers.engine.zero.unit import Slot
+from workers.layout.interval import Interval
+from workers.layout.layout import Piece
+
+KINDS = (StateKind.MASTER, *MOMENTS)
+
+
+class TrainingState:
+    """Master, moments and gradient of every flat vector, on the tiers that the placement names."""
+
+    def __init__(self, *, stage: Stage, precision: Precision, placement: Placement, units: Sequence[Unit]) -> None:
+        self._precision = precision
+        self._placement = placement
+        self._params_sharded = stage.shards(StateKind.PARAM)
+        self._grads_sharded = stage.shards(StateKind.GRAD)
+        self._state_sharded = stage.shards(StateKind.MASTER)
+        self._units = units
+        self._slots: dict[str, tuple[Flat, Slot]] = {
+            slot.name: (flat, slot) for flat in self._flats() for slot in flat.plan.slots
+        }
+
+    @property
+    def grad_dtype(self) -> torch.dtype:
+        return MASTER_DTYPE if self._params_sharded else self._precision.reduce_dtype
+
+    def settle(self, *, rank: int, world: int, device: torch.device, fill: bool) -> None:
+        """Allocate this rank's state; with `fill` from the parameters' present values, else undefined."""
+        for flat in self._flats():
+            flat.place(rank=rank, world=world, sharded=self._state_sharded)
+            self._allocate(flat)
+            if fill and self._rests_apart(flat):
+                flat.copy_values(self.master(flat))
+            flat.build(device, fill=fill and not self._params_sharded)
+            if self._params_sharded:
+                flat.release()
+
+    def master(self, flat: Flat) -> Tensor:
+        """The values that the optimizer updates: fp32 where trainable. May be changed until `commit_master`."""
+        return self._placement.fetch(self._master_key(flat)) if self._rests_apart(flat) else flat.resting
+
+    def commit_master(self, flat: Flat, values: Tensor) -> None:
+        if self._rests_apart(flat):
+            self._placement.commit(self._master_key(flat), values)
+
+    def outgoing(self, flat: Flat) -> Tensor:
+        """This rank's part of the whole parameter vector, in its dtype, ready to be gathered."""
+        if self._params_sharded:
+            return self.master(flat).to(flat.plan.dtype)
+        return flat.own
+
+    def derive_params(self, flat: Flat) -> None:
+        """Cast the master into the part of the resting parameters that it covers."""
+        if not self._params_sharded and self._rests_apart(flat):
+            flat.resting.copy_(self.master(flat))
+
+    def export(self, kind: StateKind, piece: Piece) -> Tensor:
+        """fp32 values of a piece of this rank's layout; a view where it can be. Moments of a frozen tensor: zeros."""
+        flat, part = self._locate(kind, piece)
+        if kind is StateKind.MASTER:
+            return self.master(flat).narrow(0, part.start, part.numel).to(MASTER_DTYPE)
+        if not flat.plan.trainable:
+            return torch.zeros(part.numel, dtype=MASTER_DTYPE)
+        return self._placement.fetch(flat.key(kind)).narrow(0, part.start, part.numel)
+
+    def load(self, kind: StateKind, piece: Piece, values: Tensor) -> None:
+        flat, part = self._locate(kind, piece)
+        if values.numel() != part.numel:
+            raise ValueError(
+                f"{kind} of {piece.tensor} {piece.interval}: {values.numel()} values for {part.numel} elements"
+            )
+        if kind is StateKind.MASTER:
+            state = self.master(flat)
+            state.narrow(0, part.start, part.numel).copy_(values)
+            self.commit_master(flat, state)
+        elif flat.plan.trainable:
+            state = self._placement.fetch(flat.key(kind))
+            state.narrow(0, part.start, part.numel).copy_(values)
+            self._placement.commit(flat.key(kind), state)
+
+    def size_bytes(self) -> dict[str, dict[str, int]]:
+        """kind -> tier -> bytes at rest."""
+        sizes = {str(kind): dict(tiers) for kind, tiers in self._placement.size_bytes().items()}
+        if not self._params_sharded:
+            sizes[StateKind.PARAM] = {"device": sum(flat.size_bytes for flat in self._flats())}
+        return sizes
+
+    def _flats(self) -> Iterator[Flat]:
+        return (flat for unit in self._units for flat in unit.flats)
+
+    def _rests_apart(self, flat: Flat) -> bool:
+        """Whether master values exist beside the whole parameter vector."""
+        return self._params_sharded or (flat.plan.trainable and not self._precision.master_is_param)
+
+    def _master_key(self, flat: Flat) -> StateKey:
+        is_param = not flat.plan.trainable or self._precision.master_is_param
+        return flat.key(StateKind.PARAM if is_param else StateKind.MASTER)
+
+    def _allocate(self, flat: Flat) -> None:
+        allocate, numel = self._placement.allocate, flat.state.numel
+        if self._rests_apart(flat):
+            dtype = MASTER_DTYPE if flat.plan.trainable else flat.plan.dtype
+            allocate(self._master_key(flat), numel=numel, dtype=dtype)
+        if flat.plan.trainable:
+            grad_numel = flat.shard.numel if self._grads_sharded else flat.full_numel
+            allocate(flat.key(StateKind.GRAD), numel=grad_numel, dtype=self.grad_dtype)
+            for moment in MOMENTS:
+                allocate(flat.key(moment), numel=numel, dtype=MASTER_DTYPE)
+
+    def _locate(self, kind: StateKind, piece: Piece) -> tuple[Flat, Interval]:
+        """The flat vector and the interval of its state on this rank."""
+        if kind not in KINDS:
+            raise KeyError(f"{kind} is not training state; ask for one of {[str(k) for k in KINDS]}")
+        if piece.tensor not in self._slots:
+            raise KeyError(f"the model has no tensor {piece.tensor!r}")
+        flat, slot = self._slots[piece.tensor]
+        in_flat = piece.interval.shift(slot.start)
+        if in_flat.intersect(flat.state) != in_flat:
+            raise KeyError(f"this rank does not hold {piece.tensor} {piece.interval}; see layout()")
+        return flat, in_flat.shift(-flat.state.start)
