@@ -21,6 +21,7 @@ from tests.unit.checkpoint.saves import (
     assert_same_state,
     engines,
     load,
+    published,
     same,
     save,
     write,
