@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from api.problems import CODES, MEDIA_TYPE, Problem
 from api.schemas import WORKERS_SCHEMA, KeyRequest, ScaleRequest
+from service.domain.presets import PRESETS
 from service.domain.spec import FSDP_STAGES, JobSpec
 from service.domain.wire import Heartbeat
 
@@ -88,4 +89,5 @@ def spec_schema() -> Json:
     for name, forms in short.items():
         words = {key: fields[name].pop(key) for key in ("default", "title", "description") if key in fields[name]}
         fields[name] = {"anyOf": [fields[name], *forms], **words}
+    fields["model"]["oneOf"][0] = {"type": "string", "enum": list(PRESETS)}
     return schema

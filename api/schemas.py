@@ -218,7 +218,7 @@ class Metrics(Shape):
     series: list[Series]
 
 
-class LogLine(Shape):
+class LogRecord(Shape):
     id: int
     rank: int | None = Field(description="null: the controller's")
     at: datetime
@@ -228,7 +228,7 @@ class LogLine(Shape):
 
 
 class LogLines(Shape):
-    items: list[LogLine]
+    items: list[LogRecord]
     next_after: int
 
 

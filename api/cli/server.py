@@ -13,12 +13,12 @@ from typing import Any
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from service.adapters.database.migrate import upgrade as upgrade_schema
 
 from api.cli.output import emit_json, err, say
 from api.main import create_app
 from service.domain.errors import ElastaneError
 from service.settings import Settings
+from service.wiring import upgrade_database
 
 BACKLOG = 1024
 
@@ -97,7 +97,7 @@ def upgrade(options: dict[str, Any], *, as_json: bool) -> int:
     if settings is None:
         return 2
     try:
-        revision = upgrade_schema(settings)
+        revision = upgrade_database(settings)
     except ElastaneError as error:
         return _failed(error.detail)
     emit_json({"revision": revision}) if as_json else say(f"the database is at revision {revision}")

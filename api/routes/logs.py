@@ -50,7 +50,7 @@ async def read_logs(
 
 async def _page(services: Services, job_id: str, query: LogsQuery, *, after: int) -> schemas.LogLines:
     found = await services.logs.lines(job_id, rank=query.rank, after=after, limit=query.limit)
-    items = [schemas.LogLine.model_validate(record) for record in found]
+    items = [schemas.LogRecord.model_validate(record) for record in found]
     return schemas.LogLines(items=items, next_after=items[-1].id if items else after)
 
 

@@ -19,7 +19,8 @@ router = APIRouter(tags=["metrics"])
 
 class MetricsQuery(QueryParameters):
     names: Annotated[
-        str | None, Field(pattern=r"^[\w,]{1,2000}$", description="separated by commas; all where absent")
+        str | None,
+        Field(max_length=2000, pattern=r"^[a-z0-9_,]+$", description="separated by commas; all where absent"),
     ] = None
     points: int = Field(1000, ge=1, le=100_000, description="at most so many per series")
     from_step: int = Field(0, ge=0, le=LARGEST)

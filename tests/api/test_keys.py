@@ -1,0 +1,103 @@
+"""Who gets in: everybody on loopback until a key exists, then only keys; never everybody on the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from service.domain.errors import SetupError
+from tests.api.live import TINY, LiveService, settings
+
+Start = Callable[..., LiveService]
+
+
+def make(live: LiveService, scope: str, key: str | None = None) -> str:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    answer = live.http.post("/v1/keys", json={"name": scope, "scopes": [scope]}, headers=headers)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["key"])
+
+
+def status(live: LiveService, method: str, path: str, key: str | None, **sent: object) -> int:
+    headers = {} if key is None else {"authorization": f"Bearer {key}"}
+    return live.http.request(method, path, headers=headers, **sent).status_code  # type: ignore[arg-type]
+
+
+def test_the_first_key_closes_the_door_at_once(start: Start) -> None:
+    live = start()
+    assert status(live, "GET", "/v1/jobs", None) == 200
+    admin = make(live, "admin")
+    assert status(live, "GET", "/v1/jobs", None) == 401
+    assert status(live, "GET", "/v1/jobs", "ek_wrong") == 401
+    assert status(live, "GET", "/v1/jobs", admin) == 200
+
+
+def test_a_key_does_what_its_scope_says_and_no_more(start: Start) -> None:
+    live = start()
+    admin = make(live, "admin")
+    read, submit = make(live, "read", admin), make(live, "submit", admin)
+    posts = {key: status(live, "POST", "/v1/jobs", key, json=TINY) for key in (read, submit, admin)}
+    lists = {key: status(live, "GET", "/v1/keys", key) for key in (read, submit, admin)}
+    assert posts == {read: 403, submit: 201, admin: 201}
+    assert lists == {read: 403, submit: 403, admin: 200}
+
+
+def test_a_refusal_for_a_missing_scope_comes_before_a_look_at_the_body(start: Start) -> None:
+    live = start()
+    read = make(live, "read", make(live, "admin"))
+    assert status(live, "POST", "/v1/jobs", read, content=b"{") == 403
+
+
+def test_a_revoked_key_is_none(start: Start) -> None:
+    live = start()
+    admin = make(live, "admin")
+    other = make(live, "read", admin)
+    headers = {"authorization": f"Bearer {admin}"}
+    found = next(key for key in live.http.get("/v1/keys", headers=headers).json()["items"] if key["name"] == "read")
+    assert status(live, "DELETE", f"/v1/keys/{found['id']}", admin) == 204
+    assert status(live, "GET", "/v1/jobs", other) == 401
+
+
+def test_a_secret_is_shown_once_and_never_stored(start: Start) -> None:
+    live = start()
+    admin = make(live, "admin")
+    listed = live.http.get("/v1/keys", headers={"authorization": f"Bearer {admin}"}).text
+    assert admin not in listed
+    stored = b"".join(path.read_bytes() for path in Path(live.settings.home).rglob("*") if path.is_file())
+    assert admin.encode() not in stored
+
+
+def test_health_asks_for_no_key(start: Start) -> None:
+    live = start()
+    make(live, "admin")
+    assert {status(live, "GET", path, None) for path in ("/healthz", "/readyz", "/metrics", "/docs", "/")} == {200}
+
+
+def test_a_controller_needs_no_key_beside_its_token(start: Start) -> None:
+    live = start()
+    _, puppet = live.running()
+    make(live, "admin")
+    assert puppet.beat().status_code == 200
+
+
+def test_an_open_address_without_a_key_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError) as caught:
+        LiveService(settings(tmp_path, host="0.0.0.0"))
+    error = caught.value.args[0]
+    assert "--insecure" in str(error)
+    assert SetupError.__name__ in repr(error) or "elastane keys create" in str(error)
+
+
+def test_an_open_address_with_a_key_starts_and_asks_for_it(start: Start, tmp_path: Path) -> None:
+    first = start(tmp_path)
+    admin = make(first, "admin")
+    first.stop()
+    second = start(tmp_path, host="0.0.0.0")
+    assert (status(second, "GET", "/v1/jobs", None), status(second, "GET", "/v1/jobs", admin)) == (401, 200)
+
+
+def test_insecure_said_aloud_lets_everybody_in(start: Start) -> None:
+    live = start(host="0.0.0.0", insecure=True)
+    assert live.http.get("/v1/jobs", headers={"host": "train.example"}).status_code == 200

@@ -1,0 +1,38 @@
+"""schemathesis on the live service: no 5xx, nothing undeclared, nothing of another shape than the document says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.api.live import LiveService
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
+    "response_schema_conformance,unsupported_method,negative_data_rejection"
+)
+SECONDS = 30
+
+
+def test_nothing_that_is_sent_breaks_the_service_or_its_document(
+    start: Callable[..., LiveService], tmp_path: Path
+) -> None:
+    live = start()
+    live.running()
+    # With a key of its own, the keys that it makes lock nobody out.
+    key = live.http.post("/v1/keys", json={"name": "fuzz", "scopes": ["admin"]}).json()["key"]
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("schemathesis")), "run", f"{live.url}/openapi.json",
+            "--header", f"Authorization: Bearer {key}", "--checks", CHECKS, "--max-time", str(SECONDS),
+            "--workers", "2", "--request-timeout", "10", "--suppress-health-check", "all",
+            # Streams answer until they are closed; they have tests of their own.
+            "--exclude-path-regex", "stream$",
+        ],
+        cwd=tmp_path, env={**os.environ, "NO_COLOR": "1"}, capture_output=True, text=True, timeout=SECONDS + 60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert live.http.get("/readyz").status_code == 200
