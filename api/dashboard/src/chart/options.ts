@@ -1,7 +1,7 @@
 /** From what a chart should show to the options of uPlot. */
 
 import uPlot from 'uplot';
-import { ink } from './ink';
+import { ink, tint } from './ink';
 import type { PlotProps } from './plot';
 
 /** A line or an area of a chart; `key` tells when the set of lines has changed. */
@@ -13,6 +13,8 @@ export interface Layer {
   dash?: number[];
   /** Filled down to the axis, in this strength. */
   fill?: number;
+  /** Filled down to the axis so that nothing shines through: what is stacked lies in front. */
+  solid?: boolean;
   stepped?: boolean;
   /** Filled between this layer and the next one; used for the extremes of buckets. */
   bandToNext?: boolean;
@@ -29,10 +31,10 @@ const SYNC = 'step';
 const AXIS_FONT = '11px system-ui, sans-serif';
 const AXIS_WIDTH = 52;
 
-export function optionsOf(props: PlotProps, layers: readonly Layer[], width: number, hooks: PlotHooks): uPlot.Options {
+export function optionsOf(props: PlotProps, layers: readonly Layer[], { width, height }: { width: number; height: number }, hooks: PlotHooks): uPlot.Options {
   return {
     width: Math.max(120, width),
-    height: props.height,
+    height: Math.max(80, height),
     padding: [6, 10, 0, 0],
     legend: { show: false },
     cursor: {
@@ -87,7 +89,7 @@ function xAxis(): uPlot.Axis {
 function yAxis(props: PlotProps): uPlot.Axis {
   const values = (_u: uPlot, splits: (number | null)[]): (string | null)[] => splits.map((v) => (v === null ? null : props.axis(v)));
   const axis: uPlot.Axis = { ...axisLook(), size: AXIS_WIDTH, gap: 4, space: 32, values };
-  if (props.whole) axis.incrs = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
+  if (props.ticks) axis.incrs = [...props.ticks];
   return axis;
 }
 
@@ -99,7 +101,8 @@ function seriesOf(layer: Layer): uPlot.Series {
     spanGaps: false,
   };
   if (layer.dash) series.dash = layer.dash;
-  if (layer.fill !== undefined && !layer.bandToNext) series.fill = ink(layer.ink, layer.fill);
+  if (layer.solid) series.fill = tint(layer.ink, 0.62);
+  else if (layer.fill !== undefined && !layer.bandToNext) series.fill = ink(layer.ink, layer.fill);
   if (layer.stepped && uPlot.paths.stepped) series.paths = uPlot.paths.stepped({ align: -1 });
   return series;
 }

@@ -31,10 +31,10 @@ export interface PlotContent {
 
 export interface PlotProps {
   title: string;
-  height: number;
+  /** Ticks of the vertical axis are multiples of one of these, where it matters. */
+  ticks?: readonly number[];
   axis(value: number): string;
   fromZero?: boolean;
-  whole?: boolean;
   log?: boolean;
   content: ReadonlySignal<PlotContent>;
   markers: ReadonlySignal<readonly Marker[]>;
@@ -53,7 +53,7 @@ export function Plot(props: PlotProps) {
   useEffect(() => {
     const element = host.current as HTMLDivElement;
     const u = new uPlot(
-      optionsOf(props, content.peek().layers, element.clientWidth, {
+      optionsOf(props, content.peek().layers, { width: element.clientWidth, height: element.clientHeight }, {
         draw: (p) => drawMarkers(p, markers.peek(), content.peek().broken ?? []),
         moved: (p, step, hovered) => {
           if (hovered) cursorStep.value = step;
@@ -67,14 +67,14 @@ export function Plot(props: PlotProps) {
       element,
     );
     plot.current = u;
-    const observer = new ResizeObserver(() => u.setSize({ width: element.clientWidth, height: props.height }));
+    const observer = new ResizeObserver(() => u.setSize({ width: element.clientWidth, height: element.clientHeight }));
     observer.observe(element);
     return () => {
       observer.disconnect();
       u.destroy();
       plot.current = null;
     };
-  }, [shape, themeVersion.value, props.log, props.height]);
+  }, [shape, themeVersion.value, props.log]);
 
   useSignalEffect(() => {
     const { data } = content.value;
@@ -96,14 +96,14 @@ export function Plot(props: PlotProps) {
         <ul class="readings">
           {readings.map((r) => (
             <li key={r.label}>
-              {r.ink && <i class={r.dashed ? 'key dashed' : 'key'} style={{ '--ink': `var(${r.ink})` }} />}
+              {r.ink && <i class={r.dashed ? 'key dashed' : 'key'} style={{ '--key': `var(${r.ink})` }} />}
               <span>{r.label}</span> <b>{r.text}</b>
             </li>
           ))}
         </ul>
-        {note && <span class="plot-note">{note}</span>}
       </figcaption>
-      <div class="plot-canvas" ref={host} role="img" aria-label={spoken} style={{ height: `${props.height}px` }}>
+      <div class="plot-canvas" ref={host} role="img" aria-label={spoken} >
+        {note && <span class="plot-note">{note}</span>}
         {near.value && (
           <div class="plot-tip" style={tipPlace(near.value.left, host.current?.clientWidth ?? 0)}>
             {near.value.markers.map((m) => (

@@ -73,9 +73,38 @@ export function duration(seconds: number | null | undefined): string {
 
 const pad = (n: number): string => String(n).padStart(2, '0');
 
-export function ago(seconds: number): string {
-  return seconds < 1.5 ? 'just now' : `${duration(Math.max(1, Math.round(seconds))).replace('.00', '')} ago`;
+/** A guess or an age, where seconds behind hours would be noise: 45 s, 4 min 30 s, 36 min, 2 h 05 min, 3 d. */
+export function roughly(seconds: number | null | undefined): string {
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return NONE;
+  if (seconds < 59.5) return `${Math.max(0, Math.round(seconds))} s`;
+  if (seconds < 600) return duration(seconds);
+  if (seconds < 3600) return `${Math.round(seconds / 60)} min`;
+  return seconds < 86_400 ? duration(seconds) : `${Math.floor(seconds / 86_400)} d`;
 }
+
+/** One unit only: 12 s ago, 7 min ago, 13 h ago, 2 d ago. */
+export function ago(seconds: number): string {
+  if (seconds < 1.5) return 'just now';
+  if (seconds < 59.5) return `${Math.round(seconds)} s ago`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+  return seconds < 86_400 ? `${Math.floor(seconds / 3600)} h ago` : `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+/** A tick of an axis: as few digits as the number has. */
+export function tick(value: number): string {
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1).replace('.0e', 'e');
+  return String(Number(value.toPrecision(4)));
+}
+
+/** Part and whole in the unit of the whole, said once: 13.7 of 13.9 MiB. */
+export function bytesOf(part: number, of: number): string {
+  const whole = bytes(of);
+  const power = BYTE_UNITS.indexOf(whole.unit as (typeof BYTE_UNITS)[number]);
+  return `${threeDigits(part / 1024 ** Math.max(0, power))} of ${whole.value} ${whole.unit}`;
+}
+
+export const capital = (word: string): string => word.charAt(0).toUpperCase() + word.slice(1);
 
 export const percent = (part: number, of: number): string =>
   of > 0 && Number.isFinite(part) ? `${Math.floor((100 * part) / of)} %` : NONE;

@@ -50,13 +50,14 @@ function sizeOf(value: unknown): string | null {
   return min === max ? String(min) : `${min}–${max}`;
 }
 
-const SHOWN_APART: ReadonlySet<string> = new Set(['from', 'to', 'reason', 'message']);
+const SHOWN_APART: ReadonlySet<string> = new Set(['from', 'to', 'reason', 'step', 'attempt']);
 
 /** `name_s` is a duration, `name_bytes` a size: the units are in the names. */
 function detail(name: string, value: unknown): string | null {
   if (typeof value === 'number') {
     if (name.endsWith('_s')) return `${nameOf(name.slice(0, -2))} ${duration(value)}`;
     if (name.endsWith('_bytes')) return `${text(bytes(value))} ${nameOf(name.slice(0, -6))}`;
+    if (name === 'pid') return `pid ${value}`;
     return `${nameOf(name)} ${Number.isInteger(value) ? whole(value) : value.toPrecision(3)}`;
   }
   if (typeof value === 'string' && value.length > 0 && value.length <= 80) return `${nameOf(name)} ${value}`;
@@ -67,13 +68,13 @@ function detail(name: string, value: unknown): string | null {
 
 /** "resized 2 → 3 workers · pause 420 ms · 1.20 MiB moved" */
 export function sentence(event: JobEvent): string {
-  const { from, to, reason, message } = event.payload ?? {};
+  const { from, to, reason } = event.payload ?? {};
   const change = sizeOf(from) && sizeOf(to) ? ` ${sizeOf(from)} → ${sizeOf(to)} workers` : '';
   const details = Object.entries(event.payload ?? {})
     .filter(([name]) => !SHOWN_APART.has(name))
     .map(([name, value]) => detail(name, value))
     .filter((part) => part !== null);
-  const words = [reason, message].filter((word) => typeof word === 'string' && word !== '');
+  const words = [reason, event.message].filter((word) => typeof word === 'string' && word !== '');
   return [nameOf(event.kind) + change, ...details, ...words.slice(0, 1)].join(' · ');
 }
 

@@ -1,6 +1,6 @@
 /** Memory of a rank by kind, in the order in which it is stacked. */
 
-import type { RankMemory } from '../wire/job';
+import type { Job, RankMemory } from '../wire/job';
 
 export const MEMORY_KINDS = ['params', 'grads', 'optimizer', 'activations', 'gathered'] as const;
 export type MemoryKind = (typeof MEMORY_KINDS)[number];
@@ -11,6 +11,15 @@ export const KIND_LABEL: Record<MemoryKind, string> = {
   optimizer: 'optimizer',
   activations: 'activations, peak',
   gathered: 'gathered, peak',
+};
+
+/** For the head of a chart, where five of them stand in a line. */
+export const KIND_SHORT: Record<MemoryKind, string> = {
+  params: 'params',
+  grads: 'grads',
+  optimizer: 'optimizer',
+  activations: 'activations',
+  gathered: 'gathered',
 };
 
 export const KIND_METRIC: Record<MemoryKind, string> = {
@@ -48,8 +57,15 @@ export function stackOf(memory: RankMemory): RankStack {
   };
 }
 
-export const stacksOf = (memory: { per_rank: RankMemory[] } | null): RankStack[] =>
-  [...(memory?.per_rank ?? [])].sort((a, b) => a.rank - b.rank).map(stackOf);
+/** By rank. `present` leaves out ranks of a larger generation before: their last word is old. */
+export const stacksOf = (memory: { per_rank: RankMemory[] } | null, present: (rank: number) => boolean = () => true): RankStack[] =>
+  [...(memory?.per_rank ?? [])]
+    .filter((r) => present(r.rank))
+    .sort((a, b) => a.rank - b.rank)
+    .map(stackOf);
+
+/** Ranks are numbered from 0 without a hole; a job that has ended has nobody at work and shows all it had. */
+export const isPresent = (job: Pick<Job, 'workers'>) => (rank: number): boolean => job.workers.actual === 0 || rank < job.workers.actual;
 
 /** The rank that decides whether the job fits. */
 export function largest(stacks: readonly RankStack[]): RankStack | null {

@@ -1,6 +1,7 @@
 /** The tab's one connection: which stream it follows depends on the page, how it is shown does not. */
 
 import { computed, signal } from '@preact/signals';
+import type { JobChange } from '../domain/jobchange';
 import type { Job, JobEvent } from '../wire/job';
 import { address } from '../wire/rest';
 import type { SampleItem } from '../wire/series';
@@ -11,7 +12,7 @@ import { now } from './clock';
 export interface FeedListener {
   /** The page must fetch what it shows: first connection, or the service no longer has what came after our cursor. */
   refetch(): void;
-  job(job: Partial<Job> & { id: string }): void;
+  job(change: JobChange): void;
   event(event: JobEvent, jobId: string): void;
   samples(samples: readonly SampleItem[], jobId: string): void;
 }
@@ -61,12 +62,8 @@ function deliver(message: ServerMessage, listener: FeedListener, from: EventStre
   const jobId = typeof data?.['job_id'] === 'string' ? data['job_id'] : typeof data?.['id'] === 'string' ? data['id'] : null;
   if (!data || jobId === null) return;
   if (message.event === 'state') listener.job({ ...(data as Partial<Job>), id: jobId });
-  else if (message.event === 'event') listener.event(eventFrom(data), jobId);
+  else if (message.event === 'event') listener.event(data as unknown as JobEvent, jobId);
   else if (message.event === 'sample') listener.samples((data['samples'] as SampleItem[] | undefined) ?? [], jobId);
-}
-
-function eventFrom(data: Record<string, unknown>): JobEvent {
-  return (typeof data['event'] === 'object' && data['event'] !== null ? data['event'] : data) as JobEvent;
 }
 
 function parsed(data: string): Record<string, unknown> | null {

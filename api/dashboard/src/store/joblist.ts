@@ -2,10 +2,11 @@
 
 import { batch, computed, signal } from '@preact/signals';
 import { matches, type JobFilter } from '../domain/jobfilter';
+import { withSamples, type JobChange } from '../domain/jobchange';
 import { byNewest, isNotOlder } from '../domain/jobmerge';
 import type { Job } from '../wire/job';
 import { asProblem, type Problem } from '../wire/problem';
-import { listJobs } from '../wire/rest';
+import { getJob, listJobs } from '../wire/rest';
 import type { SampleItem } from '../wire/series';
 import { follow } from './feed';
 import { Sparks } from './sparks';
@@ -17,11 +18,12 @@ export class JobList {
   private cursor: string | null = null;
   private readonly filter = signal<JobFilter>({ search: '', states: [] });
   private fetching = 0;
+  private readonly asked = new Set<string>();
   readonly loaded = signal(false);
   readonly loadingMore = signal(false);
   readonly complete = signal(false);
   readonly problem = signal<Problem | null>(null);
-  readonly sparks = new Sparks();
+  readonly sparks = new Sparks((job) => this.merge([job]));
 
   /** Sorted once per change, filtered here too, so that a job leaves the list the moment its state does. */
   readonly jobs = computed(() => [...this.byId.value.values()].filter((job) => matches(job, this.filter.value)).sort(byNewest));
@@ -89,20 +91,41 @@ export class JobList {
     const next = new Map(this.byId.value);
     for (const job of jobs) {
       const known = next.get(job.id);
-      if (!known || isNotOlder(known, job)) next.set(job.id, job);
+      // A page of the list leaves memory out: what is known of it stays.
+      const memory = job.memory?.per_rank.length ? job.memory : (known?.memory ?? job.memory);
+      if (!known || isNotOlder(known, job)) next.set(job.id, { ...job, memory });
+      else if (!known.memory?.per_rank.length) next.set(job.id, { ...known, memory });
     }
     this.byId.value = next;
   }
 
-  private onJob(change: Partial<Job> & { id: string }): void {
+  private onJob(change: JobChange): void {
     const known = this.byId.value.get(change.id);
-    if (!known && change.spec === undefined) return void this.refetch();
-    const next = new Map(this.byId.value);
-    next.set(change.id, { ...known, ...change } as Job);
-    this.byId.value = next;
+    if (!known) return void this.fetchUnknown(change.id);
+    this.put({ ...known, ...change });
+  }
+
+  private put(job: Job): void {
+    this.byId.value = new Map(this.byId.value).set(job.id, job);
+  }
+
+  /** A job that was not in the list when it was fetched: a new one, or one further down that will come with its page. */
+  private async fetchUnknown(id: string): Promise<void> {
+    const oldest = this.jobs.value.at(-1)?.id ?? '';
+    if (this.asked.has(id) || (this.cursor !== null && id < oldest)) return;
+    this.asked.add(id);
+    try {
+      this.merge([await getJob(id)]);
+    } catch {
+      // Deleted meanwhile, or the connection is gone: the next refetch tells.
+    } finally {
+      this.asked.delete(id);
+    }
   }
 
   private onSamples(samples: readonly SampleItem[], jobId: string): void {
     this.sparks.append(jobId, samples);
+    const known = this.byId.value.get(jobId);
+    if (known) this.put(withSamples(known, samples));
   }
 }

@@ -1,6 +1,7 @@
 /** All that the page of one job shows: the job, its timeline, its series, its workers; loaded once, then kept by the stream. */
 
 import { batch, computed, signal } from '@preact/signals';
+import { withChange, withSamples, type JobChange } from '../domain/jobchange';
 import { isNotOlder } from '../domain/jobmerge';
 import { markersOf } from '../domain/marker';
 import { KIND_METRIC, MEMORY_KINDS } from '../domain/memory';
@@ -29,6 +30,8 @@ export class JobView {
   readonly series = new Map<string, Series>();
   private drawTimer: ReturnType<typeof setTimeout> | undefined;
   private fetching = 0;
+  /** What the stream said before the job itself was here. */
+  private early: JobChange[] = [];
 
   constructor(readonly id: string) {}
 
@@ -54,6 +57,13 @@ export class JobView {
     return ranks.sort((a, b) => a - b);
   }
 
+  /** Ranks of the present generation: those whose newest memory is of the newest generation. */
+  presentRanks(): Set<number> {
+    const newest = this.ranksOf('mem_params_bytes').map((rank) => [rank, lastPoint(this.get('mem_params_bytes', rank))?.generation ?? -1] as const);
+    const generation = Math.max(...newest.map(([, g]) => g));
+    return new Set(newest.filter(([, g]) => g === generation).map(([rank]) => rank));
+  }
+
   last(name: string): number | null {
     return lastPoint(this.get(name))?.value ?? null;
   }
@@ -64,7 +74,9 @@ export class JobView {
       const job = await getJob(this.id);
       if (ticket !== this.fetching) return;
       batch(() => {
-        if (!this.job.value || isNotOlder(this.job.value, job)) this.job.value = job;
+        const known = this.job.value;
+        if (!known || isNotOlder(known, job)) this.job.value = this.early.reduce(withChange, job);
+        this.early = [];
         this.problem.value = null;
       });
       await Promise.all([this.fetchEvents(), this.fetchWorkers(), this.fetchSeries()]);
@@ -102,11 +114,11 @@ export class JobView {
     this.series.set(key, adopt({ ...answer, points: answer.points.map(toPoint) }, this.series.get(key)));
   }
 
-  private onJob(change: Partial<Job> & { id: string }): void {
+  private onJob(change: JobChange): void {
     const known = this.job.value;
-    if (!known && change.spec === undefined) return;
-    const next = { ...known, ...change } as Job;
-    const membersChanged = known?.generation !== next.generation || known?.state !== next.state;
+    if (!known) return void this.early.push(change);
+    const next = { ...known, ...change };
+    const membersChanged = known.generation !== next.generation || known.state !== next.state;
     this.job.value = next;
     if (membersChanged) void this.fetchWorkers().catch(() => undefined);
   }
@@ -130,6 +142,7 @@ export class JobView {
       if (!series) this.series.set(key, (series = emptySeries(sample.name, rank)));
       append(series, toPoint(sample));
     }
+    if (this.job.value) this.job.value = withSamples(this.job.value, samples);
     this.changed();
   }
 

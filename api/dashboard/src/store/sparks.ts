@@ -1,8 +1,9 @@
-/** Small loss curves of the list: fetched for rows that are looked at, a few requests at a time, then fed by the stream. */
+/** What a row of the list shows beyond its page of the list: a small loss curve and the memory, fetched for rows that are looked at. */
 
 import { signal, type Signal } from '@preact/signals';
 import { adopt, append, emptySeries, type Series } from '../domain/series';
-import { getMetrics } from '../wire/rest';
+import type { Job } from '../wire/job';
+import { getJob, getMetrics } from '../wire/rest';
 import { toPoint, type SampleItem } from '../wire/series';
 import { thin } from '../domain/thin';
 
@@ -13,6 +14,8 @@ export class Sparks {
   private readonly series = new Map<string, Signal<Series>>();
   private readonly queue: string[] = [];
   private busy = 0;
+
+  constructor(private readonly onJob: (job: Job) => void) {}
 
   /** The curve of a job; asking for it is what fetches it. */
   of(jobId: string): Signal<Series> {
@@ -47,6 +50,7 @@ export class Sparks {
     this.busy += 1;
     try {
       const answer = await getMetrics(jobId, { names: 'loss', points: POINTS });
+      this.onJob(await getJob(jobId));
       const found = answer.series.find((s) => s.name === 'loss');
       const curve = this.series.get(jobId);
       if (found && curve) curve.value = adopt({ ...found, points: found.points.map(toPoint) }, curve.value);

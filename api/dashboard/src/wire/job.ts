@@ -73,6 +73,8 @@ export interface JobEvent {
   at: string;
   step: number | null;
   generation: number | null;
+  /** A sentence of the service; controllers' events may have none. */
+  message?: string;
   payload: Record<string, unknown>;
 }
 

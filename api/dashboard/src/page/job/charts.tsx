@@ -6,8 +6,9 @@ import { Plot, type PlotProps } from '../../chart/plot';
 import { windowText, parseWindow, type StepWindow } from '../../domain/zoom';
 import type { JobView } from '../../store/jobview';
 import { place, setQuery } from '../../store/place';
+import { MemoryPanel } from './memory';
 import { lossContent, lineContent, memoryContent, stepTimeContent, workersContent } from './content';
-import { bytes, duration, figure, short, text } from '../../domain/format';
+import { bytes, duration, figure, short, text, tick } from '../../domain/format';
 
 const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
 
@@ -18,7 +19,7 @@ export function Charts({ view }: { view: JobView }) {
     void view.version.value;
     return parseWindow(place.value.query['steps']) ?? { from: 0, to: Math.max(1, view.job.value?.step ?? 0, lastStep(view)) };
   });
-  const smoothing = useComputed(() => Number(place.value.query['smooth'] ?? 0.9));
+  const smoothing = useComputed(() => Number(place.value.query['smooth'] ?? 0.6));
   const rank = useComputed(() => Number(place.value.query['rank'] ?? 0));
   const onZoom = (w: StepWindow | null): void => setQuery({ steps: windowText(w) });
   const frame = { markers: view.markers, view: window, onZoom };
@@ -72,7 +73,7 @@ export function Charts({ view }: { view: JobView }) {
             <>
               steps {zoomed.from} to {zoomed.to}{' '}
               <button type="button" class="button quiet" onClick={() => onZoom(null)}>
-                whole run
+                Whole run
               </button>
             </>
           ) : (
@@ -82,14 +83,15 @@ export function Charts({ view }: { view: JobView }) {
       </div>
       <div class="charts" data-testid="charts">
         <div class="chart-wide">
-          <Plot title="Loss" height={250} axis={figure} log={log} content={contents.loss} {...frame} />
+          <Plot title="Loss" axis={tick} log={log} content={contents.loss} {...frame} />
         </div>
-        <Plot title="Throughput" height={190} axis={short} fromZero content={contents.rate} {...frame} />
-        <Plot title="Workers" height={190} axis={String} fromZero whole content={contents.workers} {...frame} />
-        <Plot title={`Memory of rank ${rank.value}`} height={220} axis={byteAxis} fromZero content={contents.memory} {...frame} />
-        <Plot title="Step time" height={220} axis={duration} fromZero content={contents.time} {...frame} />
-        <Plot title="Gradient norm" height={170} axis={figure} content={contents.norm} {...frame} />
-        <Plot title="Learning rate" height={170} axis={figure} fromZero content={contents.lr} {...frame} />
+        <Plot title="Throughput" axis={short} fromZero content={contents.rate} {...frame} />
+        <Plot title={`Memory of rank ${rank.value}`} axis={byteAxis} ticks={BYTE_TICKS} fromZero content={contents.memory} {...frame} />
+        <Plot title="Step time" axis={timeAxis} fromZero content={contents.time} {...frame} />
+        <Plot title="Workers" axis={String} ticks={WHOLE_TICKS} fromZero content={contents.workers} {...frame} />
+        <Plot title="Gradient norm" axis={tick} content={contents.norm} {...frame} />
+        <Plot title="Learning rate" axis={tick} fromZero content={contents.lr} {...frame} />
+        {view.job.value && <MemoryPanel job={view.job.value} view={view} />}
         {view.get('mfu') && <Mfu {...frame} content={contents.mfu} />}
       </div>
     </div>
@@ -97,10 +99,14 @@ export function Charts({ view }: { view: JobView }) {
 }
 
 function Mfu(props: Pick<PlotProps, 'content' | 'markers' | 'view' | 'onZoom'>) {
-  return <Plot title="MFU" height={170} axis={(v) => `${(100 * v).toFixed(0)} %`} fromZero {...props} />;
+  return <Plot title="MFU" axis={(v) => `${(100 * v).toFixed(0)} %`} fromZero {...props} />;
 }
 
-const byteAxis = (value: number): string => text(bytes(value));
+const byteAxis = (value: number): string => text(bytes(value)).replace(/\.0+ /, ' ');
+const timeAxis = (value: number): string => duration(value).replace(/\.0+ /, ' ');
+/** Powers of two, so that the axis says 4, 8, 12 MiB. */
+const BYTE_TICKS = Array.from({ length: 44 }, (_, i) => 2 ** i);
+const WHOLE_TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
 function lastStep(view: JobView): number {
   return view.get('loss')?.points.at(-1)?.step ?? 0;

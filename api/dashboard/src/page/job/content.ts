@@ -4,7 +4,7 @@ import type { Layer } from '../../chart/options';
 import type { PlotContent, Reading } from '../../chart/plot';
 import { brokenSteps, carriedColumn, columnAt, shownText, stepsOf, type Column } from '../../domain/align';
 import { bytes, duration, figure, text } from '../../domain/format';
-import { cumulative, KIND_LABEL, KIND_METRIC, MEMORY_KINDS } from '../../domain/memory';
+import { cumulative, KIND_METRIC, KIND_SHORT, MEMORY_KINDS } from '../../domain/memory';
 import { pointAt, type Series } from '../../domain/series';
 import { smooth } from '../../domain/smooth';
 import type { JobView } from '../../store/jobview';
@@ -92,7 +92,7 @@ interface Slab {
 /** Areas stacked on each other, drawn from the highest sum to the lowest, so that each covers what is below it. */
 function stacked(slabs: readonly Slab[], steps: readonly number[]): { layers: Layer[]; columns: number[][] } {
   const tops = cumulative(slabs.map((slab) => carriedColumn(slab.series, steps)));
-  const layers = slabs.map((slab) => ({ key: slab.key, ink: slab.ink, width: 0, fill: 1 }));
+  const layers = slabs.map((slab) => ({ key: slab.key, ink: slab.ink, width: 1, solid: true }));
   return { layers: layers.reverse(), columns: tops.reverse() };
 }
 
@@ -131,7 +131,7 @@ export function memoryContent(view: JobView, rank: number): PlotContent {
   void view.version.value;
   const slabs: Slab[] = MEMORY_KINDS.map((kind) => ({
     key: kind,
-    label: KIND_LABEL[kind],
+    label: KIND_SHORT[kind],
     ink: `--kind-${kind}`,
     series: view.get(KIND_METRIC[kind], rank),
   })).filter((slab) => slab.series);

@@ -1,6 +1,7 @@
 /** Name, state, the reason in words, and the actions that are legal now. */
 
 import { useSignal } from '@preact/signals';
+import { capital } from '../../domain/format';
 import { modelLabel } from '../../domain/jobfilter';
 import { hashOf } from '../../domain/route';
 import { StateBadge } from '../../part/badge';
@@ -38,11 +39,11 @@ export function JobHead({ job }: { job: Job }) {
       <div class="actions" role="group" aria-label="Actions">
         {legal(job).map((action) => (
           <button key={action} type="button" class={action === 'cancel' ? 'button danger-text' : 'button'} onClick={() => (asked.value = action)}>
-            {action}
+            {capital(action)}
           </button>
         ))}
         <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
-          run again…
+          Run again…
         </a>
       </div>
       {asked.value === 'scale' && <ScaleDialog job={job} onClose={close} />}
@@ -70,7 +71,7 @@ function VerbDialog({ job, verb, onClose }: { job: Job; verb: Verb; onClose(): v
     onClose();
   };
   return (
-    <Dialog title={`${verb} ${titleOf(job)}?`} confirm={`${verb} the job`} danger={verb === 'cancel'} busy={busy.value} onConfirm={() => void run()} onClose={onClose}>
+    <Dialog title={`${capital(verb)} ${titleOf(job)}?`} confirm={`${capital(verb)} the job`} danger={verb === 'cancel'} busy={busy.value} onConfirm={() => void run()} onClose={onClose}>
       <p>{EFFECT[verb]}</p>
     </Dialog>
   );

@@ -3,13 +3,16 @@
 import { bytes, text } from '../../domain/format';
 import { KIND_LABEL, MEMORY_KINDS, stacksOf } from '../../domain/memory';
 import { MemoryBar } from '../../part/memorybar';
+import type { JobView } from '../../store/jobview';
 import type { Job } from '../../wire/job';
 
-export function MemoryPanel({ job }: { job: Job }) {
-  const stacks = stacksOf(job.memory);
+export function MemoryPanel({ job, view }: { job: Job; view: JobView }) {
+  void view.version.value;
+  const present = view.presentRanks();
+  const stacks = stacksOf(job.memory, (rank) => present.size === 0 || present.has(rank));
   const scale = Math.max(1, ...stacks.map((s) => Math.max(s.total, s.predicted ?? 0))) * 1.02;
   return (
-    <section class="panel" aria-labelledby="memory-title">
+    <section class="panel ranks" tabIndex={0} aria-labelledby="memory-title">
       <h2 id="memory-title">Memory per rank</h2>
       {stacks.length === 0 && <p class="hint">Reported with the first step.</p>}
       <ul class="rank-bars">

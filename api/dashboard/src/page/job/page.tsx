@@ -8,7 +8,6 @@ import { place } from '../../store/place';
 import { titleOf } from '../../wire/job';
 import { Charts } from './charts';
 import { JobHead } from './head';
-import { MemoryPanel } from './memory';
 import { SpecPanel } from './spec';
 import { Stats } from './stats';
 import { Timeline } from './timeline';
@@ -79,8 +78,8 @@ function Tab({ view }: { view: JobView }) {
         <>
           <Charts view={view} />
           <div class="split">
-            <MemoryPanel job={job} />
             <Timeline view={view} newest={12} />
+            <WorkersPanel view={view} />
           </div>
         </>
       );

@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { bytes, text } from '../../domain/format';
-import { largest, stacksOf } from '../../domain/memory';
+import { isPresent, largest, stacksOf } from '../../domain/memory';
 import { afterResize, sharesText } from '../../domain/share';
 import { Dialog } from '../../part/dialog';
 import { say, sayProblem } from '../../store/notice';
@@ -10,7 +10,8 @@ import { titleOf, type Job } from '../../wire/job';
 import { scaleJob } from '../../wire/rest';
 
 export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
-  const { actual, desired, min, max } = job.workers;
+  const { actual, desired } = job.workers;
+  const [min, max] = reach(job);
   const wanted = useSignal(Math.min(max, Math.max(min, desired || actual || min)));
   const busy = useSignal(false);
   const run = async (): Promise<void> => {
@@ -24,7 +25,7 @@ export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
     onClose();
   };
   return (
-    <Dialog title={`Scale ${titleOf(job)}`} confirm={`Scale to ${wanted.value}`} busy={busy.value} disabled={wanted.value === desired} onConfirm={() => void run()} onClose={onClose}>
+    <Dialog title={`Scale ${titleOf(job)}`} confirm={`Scale to ${wanted.value}`} busy={busy.value} disabled={wanted.value === desired && wanted.value === job.workers.max} onConfirm={() => void run()} onClose={onClose}>
       <label class="slider">
         <span>
           Workers, {min} to {max}
@@ -38,10 +39,16 @@ export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
   );
 }
 
+/** The bounds of the spec, wider where the job was scaled beyond them since. */
+function reach(job: Job): [number, number] {
+  const asked = job.spec.workers as { min?: number; max?: number } | undefined;
+  return [Math.min(job.workers.min, asked?.min ?? 1), Math.max(job.workers.max, asked?.max ?? 1)];
+}
+
 function Effect({ job, to }: { job: Job; to: number }) {
   const { batch_size, micro_batch_size } = job.spec.training ?? {};
   const micro = batch_size && micro_batch_size ? Math.floor(batch_size / micro_batch_size) : null;
-  const worst = largest(stacksOf(job.memory));
+  const worst = largest(stacksOf(job.memory, isPresent(job)));
   const from = job.workers.actual;
   return (
     <dl class="effect">

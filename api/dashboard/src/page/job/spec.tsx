@@ -18,10 +18,10 @@ export function SpecPanel({ job }: { job: Job }) {
         <h2 id="spec-title">Spec</h2>
         <span class="actions">
           <button type="button" class="button" onClick={copy}>
-            copy
+            Copy
           </button>
           <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
-            run again with changes
+            Run again with changes
           </a>
         </span>
       </div>

@@ -1,7 +1,7 @@
 /** The numbers one looks for first. */
 
 import type { ComponentChildren } from 'preact';
-import { ago, bytes, duration, figure, secondsBetween, text, tokensRate, whole } from '../../domain/format';
+import { ago, bytes, duration, figure, roughly, secondsBetween, text, tokensRate, whole } from '../../domain/format';
 import { largest, stacksOf } from '../../domain/memory';
 import { fraction, secondsLeft, stepSeconds } from '../../domain/progress';
 import { Moment } from '../../part/moment';
@@ -28,7 +28,8 @@ function Stat({ name, children, sub }: { name: string; children: ComponentChildr
 export function Stats({ job, view }: { job: Job; view: JobView }) {
   void view.version.value;
   const left = secondsLeft(job);
-  const worst = largest(stacksOf(job.memory));
+  const present = view.presentRanks();
+  const worst = largest(stacksOf(job.memory, (rank) => present.size === 0 || present.has(rank)));
   const step = view.last('step_s') ?? stepSeconds(job);
   return (
     <dl class="stats">
@@ -39,7 +40,7 @@ export function Stats({ job, view }: { job: Job; view: JobView }) {
         </dd>
         <dd class="sub">
           <ProgressBar fraction={fraction(job)} state={job.state} label="Progress" />
-          <span>{left === null ? endText(job) : `${duration(left)} left`}</span>
+          <span>{left === null ? endText(job) : `${roughly(left)} left`}</span>
         </dd>
       </div>
       <Stat name="Loss" sub={<LossSub view={view} />}>
@@ -50,17 +51,24 @@ export function Stats({ job, view }: { job: Job; view: JobView }) {
       </Stat>
       <Stat name="Workers" sub={`${job.workers.min === job.workers.max ? `fixed at ${job.workers.min}` : `${job.workers.min} to ${job.workers.max}`} · generation ${job.generation ?? '–'}`}>
         <span data-stat="workers">
-          {isEnded(job.state) || job.workers.actual === job.workers.desired ? job.workers.actual : `${job.workers.actual} → ${job.workers.desired}`}
+          {workersNow(job, view)}
         </span>
       </Stat>
       <Stat name="Memory, fullest rank" sub={worst?.predicted != null ? `predicted ${text(bytes(worst.predicted))}` : 'of model and step'}>
         <Amount of={bytes(worst?.total)} />
       </Stat>
       <Stat name="Ran" sub={<HeartbeatLine job={job} />}>
-        {duration(secondsBetween(job.started_at, job.ended_at ?? (job.started_at ? now.value : null)))}
+        {roughly(secondsBetween(job.started_at, job.ended_at ?? (job.started_at ? now.value : null)))}
       </Stat>
     </dl>
   );
+}
+
+/** `2 → 3` while the wish is not yet fact; of an ended job, how many it had at its end. */
+function workersNow(job: Job, view: JobView): string {
+  const { actual, desired } = job.workers;
+  if (isEnded(job.state)) return String(view.last('workers') ?? actual);
+  return actual === desired ? String(actual) : `${actual} → ${desired}`;
 }
 
 function endText(job: Job) {

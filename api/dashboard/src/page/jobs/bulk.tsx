@@ -1,6 +1,7 @@
 /** One action on all ticked jobs, each asked by itself; what is refused is said and changes nothing for the others. */
 
 import { useSignal } from '@preact/signals';
+import { capital } from '../../domain/format';
 import { Dialog } from '../../part/dialog';
 import type { JobList } from '../../store/joblist';
 import { say, sayProblem } from '../../store/notice';
@@ -26,16 +27,16 @@ export function BulkBar({ list }: { list: JobList }) {
       <span>{jobs.length} not ended</span>
       {(['pause', 'resume', 'cancel'] as const).map((verb) => (
         <button key={verb} type="button" class="button" disabled={!jobs.length} onClick={() => (asking.value = verb)}>
-          {verb}
+          {capital(verb)}
         </button>
       ))}
       <button type="button" class="button quiet" onClick={() => chooseAll([])}>
-        choose none
+        Choose none
       </button>
       {asking.value && (
         <Dialog
-          title={`${asking.value} ${jobs.length} job${jobs.length === 1 ? '' : 's'}?`}
-          confirm={asking.value}
+          title={`${capital(asking.value)} ${jobs.length} job${jobs.length === 1 ? '' : 's'}?`}
+          confirm={capital(asking.value)}
           danger={asking.value === 'cancel'}
           busy={busy.value}
           onConfirm={() => void run(asking.value as Verb)}

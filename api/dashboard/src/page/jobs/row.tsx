@@ -2,9 +2,9 @@
 
 import type { ReadonlySignal } from '@preact/signals';
 import { Sparkline } from '../../chart/sparkline';
-import { ago, bytes, duration, figure, secondsBetween, text, tokensRate, whole } from '../../domain/format';
+import { ago, bytes, bytesOf, figure, roughly, secondsBetween, text, tokensRate, whole } from '../../domain/format';
 import { modelLabel } from '../../domain/jobfilter';
-import { largest, stacksOf } from '../../domain/memory';
+import { isPresent, largest, stacksOf } from '../../domain/memory';
 import { fraction, secondsLeft } from '../../domain/progress';
 import { jobHash } from '../../domain/route';
 import type { Series } from '../../domain/series';
@@ -59,7 +59,7 @@ export function JobRow({ job, index, curve }: { job: Job; index: number; curve: 
 
 function ran(job: Job): string {
   const seconds = secondsBetween(job.started_at, job.ended_at ?? (isActive(job.state) ? now.value : null));
-  return seconds === null ? '' : `ran ${duration(seconds)}`;
+  return seconds === null ? '' : `ran ${roughly(seconds)}`;
 }
 
 function Progress({ job, name }: { job: Job; name: string }) {
@@ -68,7 +68,7 @@ function Progress({ job, name }: { job: Job; name: string }) {
     <div role="cell" class="c-progress">
       <ProgressBar fraction={fraction(job)} state={job.state} label={`Progress of ${name}`} />
       <small>
-        <b>{whole(job.step)}</b> / {whole(job.steps)} {left !== null && <span>· {duration(left)} left</span>}
+        <b>{whole(job.step)}</b> / {whole(job.steps)} {left !== null && <span>· {roughly(left)} left</span>}
       </small>
     </div>
   );
@@ -80,21 +80,20 @@ function Workers({ job }: { job: Job }) {
   const same = actual === desired || isEnded(job.state);
   return (
     <div role="cell" class="c-workers num" title={`${actual} at work, ${desired} wanted, between ${min} and ${max}`}>
-      <span>{isEnded(job.state) ? desired : same ? actual : `${actual} → ${desired}`}</span>
+      <span>{same ? actual || '–' : `${actual} → ${desired}`}</span>
       <small>{min === max ? 'fixed' : `${min}–${max}`}</small>
     </div>
   );
 }
 
 function Memory({ job }: { job: Job }) {
-  const worst = largest(stacksOf(job.memory));
+  const worst = largest(stacksOf(job.memory, isPresent(job)));
   if (!worst) return <div role="cell" class="c-memory num">–</div>;
   return (
     <div role="cell" class="c-memory num">
       <MemoryBar stack={worst} scale={Math.max(worst.total, worst.predicted ?? 0)} thin />
       <small>
-        {text(bytes(worst.total))}
-        {worst.predicted !== null && <span> of {text(bytes(worst.predicted))} predicted</span>}
+        {worst.predicted === null ? text(bytes(worst.total)) : bytesOf(worst.total, worst.predicted)}
       </small>
     </div>
   );

@@ -12,7 +12,7 @@ const PHONE_ROW_PX = 132;
 const SPARE_ROWS = 8;
 const phone = matchMedia('(max-width: 760px)');
 
-const COLUMNS = ['Job', 'State', 'Progress', 'Workers', 'Tokens/s', 'Loss', 'Memory / rank', 'Prio', 'Created'] as const;
+const COLUMNS = ['Job', 'State', 'Progress', 'Workers', 'Tokens/s', 'Loss', 'Memory of predicted', 'Prio', 'Created'] as const;
 
 export function JobTable({ list }: { list: JobList }) {
   const body = useRef<HTMLDivElement>(null);
