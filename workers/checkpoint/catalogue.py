@@ -13,9 +13,9 @@ from workers.checkpoint.verify import check_files, damages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """The newest whole checkpoint, and why each newer one was passed over."""
+    """The newest whole checkpoint, None where there is none, and why each newer one was passed over."""
 
-    manifest: Manifest
+    manifest: Manifest | None
     passed_over: tuple[CheckpointError, ...]
 
 
@@ -40,8 +40,8 @@ def inspect(store: Store, job: str, step: int, *, verify_bytes: bool = False) ->
     return manifest
 
 
-def newest_complete(store: Store, job: str, *, below: int | None = None, verify_bytes: bool = False) -> Found | None:
-    """The newest whole checkpoint (of a step under `below`); None where there is none at all.
+def newest_complete(store: Store, job: str, *, below: int | None = None, verify_bytes: bool = False) -> Found:
+    """The newest whole checkpoint (of a step under `below`).
 
     Without `verify_bytes` a changed byte is found by `read_into`: call again with `below` set to that step.
     """
@@ -55,7 +55,7 @@ def newest_complete(store: Store, job: str, *, below: int | None = None, verify_
             passed_over.append(error)
         else:
             return Found(manifest=manifest, passed_over=tuple(passed_over))
-    return None
+    return Found(manifest=None, passed_over=tuple(passed_over))
 
 
 def prune(store: Store, *, job: str, attempt: int, keep_last: int) -> tuple[int, ...]:

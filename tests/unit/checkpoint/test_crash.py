@@ -77,7 +77,7 @@ def test_a_kill_at_any_system_call_leaves_a_whole_checkpoint_at_most_one_save_ol
     for picture in pictures:
         left = LocalStore(picture)
         found = newest_complete(left, JOB, verify_bytes=True)
-        assert found is not None, picture
+        assert found.manifest is not None, picture
         seen.append(found.manifest.step)
         group = engines(1)
         load(left, group, found.manifest)
@@ -95,7 +95,7 @@ def test_a_kill_while_a_step_is_saved_again_leaves_the_old_one_or_the_new_one(
         save(store, engines(3, seed=11), step=10, attempt=2)
     for picture in pictures:
         found = newest_complete(LocalStore(picture), JOB, verify_bytes=True)
-        assert found is not None
+        assert found.manifest is not None
         group = engines(1)
         load(LocalStore(picture), group, found.manifest)
         assert_same_state(group, engines(1, seed=9 + found.manifest.attempt))
@@ -144,7 +144,7 @@ def test_a_full_or_broken_disk_leaves_what_was_there_and_nothing_half_written(
     monkeypatch.undo()
     assert [name[:10] for name in store.names(f"{JOB}/step-00000020")] == ["rank-00000"]  # whole, for `discard`
     found = newest_complete(store, JOB, verify_bytes=True)
-    assert found is not None
+    assert found.manifest is not None
     assert found.manifest.step == 10
 
 

@@ -52,7 +52,7 @@ def test_any_number_of_workers_reads_what_any_number_wrote(store: LocalStore, ol
             assert_same_state(group, engines(new, readers, seed=1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     numels=st.lists(st.integers(0, 300), min_size=1, max_size=5),
     old=st.integers(1, 4),
