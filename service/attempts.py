@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from service.domain.attempt import Attempt, AttemptState
-from service.domain.checkpoint import CheckpointRecord, job_folder
+from service.domain.checkpoint import CheckpointRecord
 from service.domain.errors import AttemptOver, AttemptTokenWrong, Problem, RequestRefused
 from service.domain.event import KIND_LIMIT, Event
 from service.domain.job import Intent, Job
@@ -40,23 +40,23 @@ class Attempts:
         address = await self.ray.ensure()
         async with self.database.write() as work:
             attempt = await _authentic(work, attempt_id, token)
+            job = await work.jobs.get(attempt.job_id)
+            attempt = await work.attempts.get(attempt_id)
             if attempt.ended:
                 raise AttemptOver(attempt_id)
-            job = await work.jobs.get(attempt.job_id)
             await work.attempts.save(replace(attempt, seen_at=self.clock.now()))
             await work.commit()
         return self._brief(job, attempt, address)
 
     def _brief(self, job: Job, attempt: Attempt, address: str) -> Brief:
         home = self.settings.home
-        base = job.spec.checkpoint.uri or self.settings.checkpoints
         return Brief(
             job_id=job.id,
             attempt_id=attempt.id,
             attempt_number=attempt.number,
             spec=job.spec,
             workers=max(1, job.granted),
-            checkpoint_uri=job_folder(base_uri=base, job_id=job.id),
+            checkpoint_uri=job.spec.checkpoint.uri or self.settings.checkpoints,
             cache_folder=str(home / "cache"),
             log_folder=str(home / "logs" / job.id),
             ray_address=address,
@@ -74,6 +74,8 @@ class Attempts:
         async with self.database.write() as work:
             attempt = await _authentic(work, attempt_id, token)
             job = await work.jobs.get(attempt.job_id)
+            # Read again: only now the job's row is locked.
+            attempt = await work.attempts.get(attempt_id)
             if attempt.ended or job.terminal or job.attempt_id != attempt.id:
                 raise AttemptOver(attempt_id)
             job, attempt = await self._take_in(work, job, attempt, beat)

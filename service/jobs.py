@@ -90,6 +90,7 @@ class Jobs:
             reason=reason,
             bounds=bounds,
             created_at=now,
+            since=now,
         )
         payload = {"workers": {"min": bounds.min, "max": bounds.max}}
         return job, Event(job_id=job.id, kind="submitted", at=now, message=reason, payload=payload)

@@ -38,7 +38,7 @@ class JobRows(Protocol):
     async def page(self, *, state: JobState | None, name: str | None, limit: int, cursor: str | None) -> Page[Job]: ...
 
     async def open(self) -> tuple[Job, ...]:
-        """Those the reconciler cares for, oldest first: not ended, or ended and to be deleted."""
+        """Those the reconciler cares for, oldest first: not ended, not released, or to be deleted."""
         ...
 
     async def counts(self) -> Mapping[JobState, int]: ...
@@ -58,13 +58,13 @@ class AttemptRows(Protocol):
     async def add(self, attempt: Attempt) -> None: ...
 
     async def get(self, attempt_id: str) -> Attempt:
-        """Raises AttemptNotFound. Inside a write unit the row is locked."""
+        """Raises AttemptNotFound. The lock of an attempt is its job's row."""
         ...
 
     async def save(self, attempt: Attempt) -> None: ...
 
     async def open(self) -> tuple[Attempt, ...]:
-        """All that have not ended."""
+        """All that have not ended, or whose process may still live."""
         ...
 
     async def add_token(self, attempt_id: str, token_hash: str) -> None: ...
@@ -245,8 +245,8 @@ class RayHost(Protocol):
 
 
 class Files(Protocol):
-    def matches(self, glob: str) -> bool:
-        """Whether this machine has a file for the glob."""
+    def matches(self, pattern: str) -> bool:
+        """Whether this machine has a readable file for the glob."""
         ...
 
     async def remove_folder(self, uri: str) -> None:
@@ -268,7 +268,7 @@ class Bus(Protocol):
     def wake(self, topic: str) -> None: ...
 
     async def wait(self, topic: str, *, timeout_s: float) -> None:
-        """Returns at a call since the last `wait` of this topic by this task's subscription, or after the time."""
+        """Returns at a call since the last `wait` of this topic, or after the time. One waiter per topic."""
         ...
 
 

@@ -77,7 +77,7 @@ class Services:
         """Takes the home, brings the schema up (embedded database only), starts the tasks. Raises SetupError."""
         if self.lock is not None:
             self.lock.take()
-        await ensure_schema(self.database, upgrade=self.settings.database_url is None)
+        await ensure_schema(self.database.url, may_upgrade=self.settings.database_url is None)
         await self.stream.start()
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
 

@@ -34,7 +34,8 @@ class Liveness(StrEnum):
 class Attempt:
     """generation_before: the job's generation when this attempt was created. The controller counts from 1; stored
     generations are that number plus this one, so a later attempt always supersedes an earlier one.
-    acknowledged: number of the next fact the service wants."""
+    acknowledged: number of the next fact the service wants.
+    released: its process is known to be gone, so that its slots are free; an ended attempt may live a moment longer."""
 
     id: str
     job_id: str
@@ -50,6 +51,7 @@ class Attempt:
     generation_before: int = 0
     acknowledged: int = 0
     workers: tuple[WorkerReport, ...] = ()
+    released: bool = False
 
     @property
     def ended(self) -> bool:

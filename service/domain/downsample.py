@@ -25,13 +25,9 @@ def newest_generation(rows: Iterable[Row]) -> list[Row]:
     return [chosen[step] for step in sorted(chosen)]
 
 
-def downsample(rows: Iterable[Row], *, points: int) -> tuple[Point, ...]:
-    """At most `points` buckets of equal width in steps; each keeps min, max, last and count."""
+def downsample(rows: Iterable[Row], *, first: int, width: int) -> tuple[Point, ...]:
+    """Buckets of `width` steps from step `first` on; each keeps min, max, last and count."""
     newest = newest_generation(rows)
-    if not newest:
-        return ()
-    first = newest[0][0]
-    width = bucket_width(first=first, last=newest[-1][0], points=points)
     buckets: dict[int, list[Row]] = {}
     for row in newest:
         buckets.setdefault((row[0] - first) // width, []).append(row)

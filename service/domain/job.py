@@ -129,7 +129,8 @@ class Job:
 
     bounds: what the spec asked for, or the latest scale. granted: workers that the allocation gives it now (0: none).
     attempt: number of the latest launch (0: never launched). failures: lost attempts since the last progress.
-    retry_at: no new launch before. version: grows with each write; a write against another version is dropped.
+    retry_at: no new launch before. since: when it came into its state.
+    version: grows with each write; a write against another version is dropped.
     """
 
     id: str
@@ -146,6 +147,7 @@ class Job:
     retry_at: datetime | None = None
     progress: Progress = Progress()
     created_at: datetime
+    since: datetime
     started_at: datetime | None = None
     ended_at: datetime | None = None
     deleted_at: datetime | None = None
@@ -176,6 +178,7 @@ def apply(
         job,
         state=state,
         reason=reason,
+        since=job.since if state is job.state else now,
         granted=0 if state in TERMINAL or state in (S.QUEUED, S.PAUSED) else job.granted,
         started_at=job.started_at or (now if state is S.RUNNING else None),
         ended_at=now if state in TERMINAL else None,

@@ -1,0 +1,117 @@
+"""Samples: inserted in batches, read downsampled. The measure of the SQL is `domain/downsample.py`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from service.adapters.database import tables
+from service.adapters.database.text import askable
+from service.domain.downsample import bucket_width
+from service.domain.series import GROUP_RANK, Point, Series
+from service.domain.wire import Sample
+
+NAME_LIMIT = 64
+
+_INSERT = sa.text(
+    "INSERT INTO samples (job_id, name, rank, generation, step, value, at) "
+    "VALUES (:job_id, :name, :rank, :generation, :step, :value, :at) ON CONFLICT DO NOTHING"
+).bindparams(sa.bindparam("at", type_=tables.Instant))
+
+_SPAN = """
+SELECT name, MIN(step) AS first, MAX(step) AS last, MIN(generation) AS oldest, MAX(generation) AS newest
+FROM samples WHERE job_id = :job_id AND step >= :from_step {names} GROUP BY name ORDER BY name
+"""
+
+# `chosen`: at each step the row of the newest generation; then buckets; then the last row of each bucket.
+_ONE_GENERATION = (
+    "SELECT rank, step, generation, value FROM samples WHERE job_id = :job_id AND name = :name AND step >= :first"
+)
+_MANY_GENERATIONS = """
+SELECT s.rank, s.step, s.generation, s.value FROM samples s JOIN (
+    SELECT rank, step, MAX(generation) AS generation FROM samples
+    WHERE job_id = :job_id AND name = :name AND step >= :first GROUP BY rank, step
+) n ON s.job_id = :job_id AND s.name = :name AND s.rank = n.rank AND s.generation = n.generation AND s.step = n.step
+"""
+_SERIES = """
+WITH chosen AS ({chosen}), buckets AS (
+    SELECT rank, (step - :first) / :width AS bucket, MIN(value) AS low, MAX(value) AS high, COUNT(*) AS count,
+           MAX(step) AS step
+    FROM chosen GROUP BY rank, (step - :first) / :width
+)
+SELECT b.rank, b.low, b.high, b.count, b.step, s.generation, s.value, s.at
+FROM buckets b JOIN chosen c ON c.rank = b.rank AND c.step = b.step
+JOIN samples s ON s.job_id = :job_id AND s.name = :name AND s.rank = b.rank AND s.generation = c.generation
+              AND s.step = b.step
+ORDER BY b.rank, b.bucket
+"""
+
+
+class SqlSamples:
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def add(self, job_id: str, samples: Sequence[Sample]) -> None:
+        rows = [_row(job_id, sample) for sample in samples if askable(sample.name, limit=NAME_LIMIT)]
+        if rows:
+            await self._connection.execute(_INSERT, rows)
+
+    async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
+        wanted = [name for name in dict.fromkeys(names) if askable(name, limit=NAME_LIMIT)]
+        if names and not wanted:
+            return ()
+        span = sa.text(_SPAN.format(names="AND name IN :names" if wanted else ""))
+        if wanted:
+            span = span.bindparams(sa.bindparam("names", value=wanted, expanding=True))
+        found = await self._connection.execute(span, {"job_id": job_id, "from_step": from_step})
+        series: list[Series] = []
+        for row in found.mappings().all():
+            series += await self._of_name(job_id, row, points)
+        return tuple(series)
+
+    async def _of_name(self, job_id: str, span: sa.RowMapping, points: int) -> list[Series]:
+        chosen = _ONE_GENERATION if span["oldest"] == span["newest"] else _MANY_GENERATIONS
+        query = sa.text(_SERIES.format(chosen=chosen)).columns(at=tables.Instant)
+        width = bucket_width(first=span["first"], last=span["last"], points=points)
+        values = {"job_id": job_id, "name": span["name"], "first": span["first"], "width": width}
+        by_rank: dict[int, list[Point]] = {}
+        for row in (await self._connection.execute(query, values)).mappings():
+            by_rank.setdefault(row["rank"], []).append(_point(row))
+        return [_series(span["name"], rank, found) for rank, found in by_rank.items()]
+
+
+def _row(job_id: str, sample: Sample) -> dict[str, Any]:
+    return {
+        "job_id": job_id,
+        "name": sample.name,
+        "rank": GROUP_RANK if sample.rank is None else sample.rank,
+        "generation": sample.generation,
+        "step": sample.step,
+        "value": sample.value if math.isfinite(sample.value) else None,
+        "at": sample.at,
+    }
+
+
+def _point(row: sa.RowMapping) -> Point:
+    return Point(
+        step=row["step"],
+        value=row["value"],
+        min=row["low"],
+        max=row["high"],
+        count=row["count"],
+        generation=row["generation"],
+        at=row["at"],
+    )
+
+
+def _series(name: str, rank: int, points: list[Point]) -> Series:
+    return Series(
+        name=name,
+        rank=None if rank == GROUP_RANK else rank,
+        total=sum(point.count for point in points),
+        points=tuple(points),
+    )

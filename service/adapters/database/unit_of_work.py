@@ -1,0 +1,94 @@
+"""One transaction and the rows it reaches."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import exc
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from service.adapters.database.attempts import SqlAttempts
+from service.adapters.database.checkpoints import SqlCheckpoints
+from service.adapters.database.jobs import SqlJobs, SqlSubmissions
+from service.adapters.database.keys import SqlKeys
+from service.adapters.database.leases import SqlLeases
+from service.adapters.database.notices import SqlNotices
+from service.adapters.database.samples import SqlSamples
+from service.adapters.database.timeline import SqlEvents, SqlLogs
+from service.domain.errors import DatabaseUnavailable
+
+# The driver's ways to say that the database is away, full or locked; anything else is a fault of ours.
+_AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.DisconnectionError, OSError)
+
+
+class SqlUnit:
+    """The port `UnitOfWork`; a database that is away becomes DatabaseUnavailable wherever it shows."""
+
+    jobs: SqlJobs
+    submissions: SqlSubmissions
+    attempts: SqlAttempts
+    events: SqlEvents
+    samples: SqlSamples
+    checkpoints: SqlCheckpoints
+    logs: SqlLogs
+    keys: SqlKeys
+    leases: SqlLeases
+    notices: SqlNotices
+
+    def __init__(self, engine: AsyncEngine, *, writes: bool, turn: asyncio.Lock | None) -> None:
+        self._engine = engine
+        self._writes = writes
+        self._turn = turn
+        self._connection: AsyncConnection
+
+    async def __aenter__(self) -> Self:
+        if self._turn is not None:
+            await self._turn.acquire()
+        try:
+            self._connection = await self._engine.connect()
+            await self._connection.begin()
+        except BaseException as error:
+            await self._leave()
+            if isinstance(error, _AWAY):
+                raise DatabaseUnavailable(type(error).__name__) from error
+            raise
+        self._bind(self._connection)
+        return self
+
+    def _bind(self, connection: AsyncConnection) -> None:
+        self.jobs = SqlJobs(connection, locks=self._writes)
+        self.submissions = SqlSubmissions(connection)
+        self.attempts = SqlAttempts(connection)
+        self.events = SqlEvents(connection)
+        self.samples = SqlSamples(connection)
+        self.checkpoints = SqlCheckpoints(connection)
+        self.logs = SqlLogs(connection)
+        self.keys = SqlKeys(connection)
+        self.leases = SqlLeases(connection)
+        self.notices = SqlNotices(connection)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._leave()
+        if isinstance(error, _AWAY):
+            raise DatabaseUnavailable(type(error).__name__) from error
+
+    async def _leave(self) -> None:
+        """Rolls back what was not committed; a connection that is gone has nothing to roll back."""
+        try:
+            connection = getattr(self, "_connection", None)
+            if connection is not None:
+                await asyncio.shield(connection.close())
+        except _AWAY:
+            return
+        finally:
+            if self._turn is not None and self._turn.locked():
+                self._turn.release()
+
+    async def commit(self) -> None:
+        """The notices leave last: their order is the order of commits."""
+        await self.notices.flush()
+        await self._connection.commit()

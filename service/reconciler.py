@@ -1,0 +1,315 @@
+"""Making it so: one tick looks at everything that is not at rest, decides with values, acts, writes under its lease.
+
+Only the holder of the lease acts. The lease has a fencing token: a service that was stopped and wakes up later cannot
+write under an old one. Acting comes after the decision is written and may be repeated: launches create or adopt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from service.domain.allocation import Demand, allocate, demand_of, grant, held_slots, why_waiting
+from service.domain.attempt import Attempt, AttemptState, Liveness
+from service.domain.checkpoint import job_folder
+from service.domain.cluster import ClusterFacts
+from service.domain.errors import ElastaneError, LeaseLost
+from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
+from service.domain.key import secret_hash
+from service.domain.observation import lose
+from service.domain.watching import EndByForce, Launch, Lost, Release, Verdict, judge, needs_look
+from service.ledger import NOTICES, RECONCILE, write_job
+from service.ports import Bus, Capacity, Clock, Database, Files, Launcher, LaunchOrder, RayHost, Tokens, UnitOfWork
+from service.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LEASE = "reconciler"
+LEASE_TTL_S = 10.0
+PRUNE_EVERY_S = 60.0
+_WANTS_WORKERS = DRIVEN | {JobState.QUEUED}
+
+
+@dataclass(slots=True, kw_only=True)
+class Reconciler:
+    database: Database
+    clock: Clock
+    bus: Bus
+    tokens: Tokens
+    capacity: Capacity
+    launcher: Launcher
+    ray: RayHost
+    files: Files
+    settings: Settings
+    leaving: asyncio.Event
+    holder: str
+    _token: int | None = None
+    _pruned_at: float = 0.0
+    _complaints: dict[str, str] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Ticks until cancelled. A tick that fails is logged, and the next one starts from what is written."""
+        while True:
+            try:
+                await self.tick()
+                self._complaints.clear()
+            except Exception as error:
+                self._complain("tick", error)
+            await self.bus.wait(RECONCILE, timeout_s=self.settings.tick_s)
+
+    async def tick(self) -> None:
+        self._token = await self._lead()
+        if self._token is None:
+            return
+        async with self.database.read() as work:
+            jobs, attempts = await work.jobs.open(), await work.attempts.open()
+        by_id = {job.id: job for job in jobs}
+        for attempt in attempts:
+            if attempt.job_id in by_id:
+                await self._guarded(attempt.job_id, self._watch(by_id[attempt.job_id], attempt))
+        if not self.leaving.is_set():
+            await self._share_out()
+        for job in jobs:
+            if job.deleted_at is not None:
+                await self._guarded(job.id, self._remove(job))
+        await self._prune()
+
+    async def _guarded(self, name: str, work: Awaitable[None]) -> None:
+        """One job's trouble is not another's; a lost lease ends the tick."""
+        try:
+            await work
+        except LeaseLost:
+            raise
+        except ElastaneError as error:
+            self._complain(name, error)
+
+    def _complain(self, name: str, error: Exception) -> None:
+        """Each complaint once, until it changes: a tick comes every second."""
+        if self._complaints.get(name) != str(error):
+            self._complaints[name] = str(error)
+            expected = isinstance(error, ElastaneError)
+            log.warning("reconciler: %s: %s", name, error, exc_info=None if expected else error)
+
+    # ---- lease -----------------------------------------------------------------------------------------------------
+
+    async def _lead(self) -> int | None:
+        async with self.database.write() as work:
+            token = await work.leases.take(LEASE, holder=self.holder, ttl_s=LEASE_TTL_S)
+            await work.commit()
+        return token
+
+    async def step_down(self) -> None:
+        """Another service need not wait for the lease to run out."""
+        if self._token is None:
+            return
+        async with self.database.write() as work:
+            await work.leases.release(LEASE, self._token)
+            await work.commit()
+        self._token = None
+
+    async def _check_lease(self, work: UnitOfWork) -> None:
+        if self._token is None:
+            raise LeaseLost(name=LEASE, token=-1)
+        await work.leases.check(LEASE, self._token)
+
+    # ---- attempts that there are -----------------------------------------------------------------------------------
+
+    async def _watch(self, job: Job, attempt: Attempt) -> None:
+        now = self.clock.now()
+        if not needs_look(attempt, now=now):
+            return
+        liveness = await self.launcher.liveness(attempt.id)
+        verdict = judge(job, attempt, liveness, now=now)
+        if verdict is not None:
+            await self._follow(job, attempt, verdict)
+
+    async def _follow(self, job: Job, attempt: Attempt, verdict: Verdict) -> None:
+        match verdict:
+            case Release():
+                await self._release(attempt)
+            case Lost(reason=reason):
+                await self._lost(attempt, reason)
+            case EndByForce(reason=reason):
+                log.warning("job %s attempt %s is ended: %s", job.id, attempt.id, reason)
+                await self.launcher.end(attempt.id, force=True)
+            case Launch(alive=True):
+                await self._launched(attempt)
+            case Launch():
+                if not self.leaving.is_set():
+                    await self._launch(job, attempt)
+
+    async def _release(self, attempt: Attempt) -> None:
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            job = await self._open_job(work, attempt.job_id)
+            attempt = await work.attempts.get(attempt.id)
+            await work.attempts.save(replace(attempt, released=True))
+            if job is not None and job.attempt_id == attempt.id:
+                await write_job(work, replace(job, progress=replace(job.progress, workers=0)), before=job)
+            await work.commit()
+        self.bus.wake(NOTICES)
+
+    async def _lost(self, attempt: Attempt, reason: str) -> None:
+        """Read again under the lock: a last heartbeat may have come meanwhile."""
+        now = self.clock.now()
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            job = await self._open_job(work, attempt.job_id)
+            attempt = await work.attempts.get(attempt.id)
+            if attempt.ended:
+                return
+            ended = replace(attempt, state=AttemptState.ENDED, ended_at=now, result="lost", reason=reason)
+            await work.attempts.save(replace(ended, released=True, workers=()))
+            if job is not None and not job.terminal and job.attempt_id == attempt.id:
+                gone = replace(job, progress=replace(job.progress, workers=0))
+                change = lose(gone, cause="system", reason=reason, now=now)
+                await write_job(work, change.job, *change.events, before=job)
+            await work.commit()
+        self.bus.wake(NOTICES)
+
+    async def _open_job(self, work: UnitOfWork, job_id: str) -> Job | None:
+        """Also one that is being deleted, which `get` does not show."""
+        return next((job for job in await work.jobs.open() if job.id == job_id), None)
+
+    # ---- allocation ------------------------------------------------------------------------------------------------
+
+    async def _share_out(self) -> None:
+        facts = await self.capacity.facts()
+        async with self.database.read() as work:
+            jobs = [job for job in await work.jobs.open() if job.deleted_at is None]
+            attempts = {attempt.job_id for attempt in await work.attempts.open()}
+        wanting = [job for job in jobs if job.state in _WANTS_WORKERS and job.intent is Intent.RUN]
+        demands = [demand_of(job, slot_kind=facts.slot_kind) for job in wanting]
+        others = sum(held_slots(job, slot_kind=facts.slot_kind) for job in jobs if job not in wanting)
+        target = allocate(demands, slots=facts.slots)
+        granted = grant(demands, target, slots=facts.slots, held_by_others=others)
+        for job, demand in zip(wanting, demands, strict=True):
+            reason = self._waiting(job, demand, demands, granted, facts, others)
+            if granted[job.id] != job.granted or (reason and reason != job.reason):
+                await self._guarded(job.id, self._give(job, granted[job.id], reason))
+            if granted[job.id] and job.id not in attempts:
+                await self._guarded(job.id, self._attempt(job.id))
+
+    def _waiting(
+        self,
+        job: Job,
+        demand: Demand,
+        demands: Sequence[Demand],
+        granted: Mapping[str, int],
+        facts: ClusterFacts,
+        others: int,
+    ) -> str | None:
+        if granted[job.id] or job.state is not JobState.QUEUED:
+            return None
+        return why_waiting(demand, demands, slots=facts.slots, kind=facts.slot_kind, held_by_others=others)
+
+    async def _give(self, job: Job, workers: int, reason: str | None) -> None:
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            fresh = await work.jobs.get(job.id)
+            if fresh.intent is not Intent.RUN or fresh.state not in _WANTS_WORKERS:
+                return
+            after = replace(fresh, granted=workers, reason=reason or fresh.reason)
+            await write_job(work, after, before=fresh)
+            await work.commit()
+        self.bus.wake(NOTICES)
+
+    # ---- launch ----------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, job_id: str) -> None:
+        """Writes the attempt first, so that whoever continues after a crash finds it and starts the same one."""
+        now = self.clock.now()
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            job = await work.jobs.get(job_id)
+            due = job.retry_at is None or job.retry_at <= now
+            if not due or not job.granted or job.state not in (JobState.QUEUED, JobState.RECOVERING):
+                return
+            attempt = Attempt(
+                id=self.tokens.new_id(),
+                job_id=job.id,
+                number=job.attempt + 1,
+                state=AttemptState.LAUNCHING,
+                created_at=now,
+                generation_before=job.progress.generation,
+            )
+            await work.attempts.add(attempt)
+            started = replace(job, attempt=attempt.number, attempt_id=attempt.id, retry_at=None)
+            reason = f"Starting {job.granted} workers (attempt {attempt.number})"
+            payload = {"attempt": attempt.number, "workers": job.granted}
+            after, event = apply(started, Trigger.LAUNCH, now=now, reason=reason, payload=payload)
+            await write_job(work, after, event, before=job)
+            await work.commit()
+        self.bus.wake(NOTICES)
+        await self._launch(after, attempt)
+
+    async def _launch(self, job: Job, attempt: Attempt) -> None:
+        """A new token each time: the one of an earlier try may never have arrived, and all of them stay good."""
+        await self.ray.ensure()
+        token = self.tokens.secret()
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            await work.attempts.add_token(attempt.id, secret_hash(token))
+            await work.commit()
+        order = LaunchOrder(
+            job_id=job.id,
+            attempt_id=attempt.id,
+            number=attempt.number,
+            token=token,
+            service_url=self.settings.service_url,
+            resources=job.spec.resources,
+        )
+        await self.launcher.launch(order)
+        await self._launched(attempt)
+
+    async def _launched(self, attempt: Attempt) -> None:
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            fresh = await work.attempts.get(attempt.id)
+            if fresh.state is AttemptState.LAUNCHING and fresh.launched_at is None:
+                await work.attempts.save(replace(fresh, launched_at=self.clock.now()))
+                await work.commit()
+
+    # ---- cleaning up -----------------------------------------------------------------------------------------------
+
+    async def _remove(self, job: Job) -> None:
+        async with self.database.read() as work:
+            busy = any(attempt.job_id == job.id for attempt in await work.attempts.open())
+        if busy:
+            return
+        base = job.spec.checkpoint.uri or self.settings.checkpoints
+        await self.files.remove_folder(job_folder(base_uri=base, job_id=job.id))
+        await self.files.remove_folder(str(self.settings.home / "logs" / job.id))
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            await work.jobs.remove(job.id)
+            await work.commit()
+
+    async def _prune(self) -> None:
+        if self.clock.monotonic() - self._pruned_at < PRUNE_EVERY_S:
+            return
+        self._pruned_at = self.clock.monotonic()
+        async with self.database.write() as work:
+            await work.notices.prune(keep=self.settings.retained_notices)
+            await work.commit()
+
+    # ---- leaving ---------------------------------------------------------------------------------------------------
+
+    async def empty(self, *, timeout_s: float) -> None:
+        """Waits until no attempt is left, told to leave by their orders; then by signal, then by force."""
+        end = self.clock.monotonic() + timeout_s
+        while (left := await self._processes()) and self.clock.monotonic() < end:
+            self.bus.wake(RECONCILE)
+            await asyncio.sleep(0.2)
+        for force in (False, True):
+            for attempt in left:
+                await self.launcher.end(attempt.id, force=force)
+            if left and not force:
+                await asyncio.sleep(2.0)
+
+    async def _processes(self) -> list[Attempt]:
+        async with self.database.read() as work:
+            found = await work.attempts.open()
+        return [attempt for attempt in found if await self.launcher.liveness(attempt.id) is Liveness.ALIVE]
