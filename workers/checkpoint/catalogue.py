@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workers.checkpoint import claims, places
 from workers.checkpoint.errors import CheckpointDamaged, CheckpointError, CheckpointIncomplete
 from workers.checkpoint.manifest import Manifest, decode
-from workers.checkpoint.store import Store, read_whole
+from workers.checkpoint.store import PARTIAL, Store, read_whole
 from workers.checkpoint.verify import check_files, damages
 
 
@@ -84,9 +84,9 @@ def remove(store: Store, *, job: str, step: int) -> None:
 
 
 def collect(store: Store, *, job: str, attempt: int) -> tuple[str, ...]:
-    """Delete what older attempts left behind: rank files that no manifest names. Returns their paths.
+    """Delete what older attempts left behind: rank files that no manifest names, half written manifests.
 
-    Files of this attempt stay: one of its saves may be on its way.
+    Returns their paths. Files of this attempt's ranks stay. Call when an attempt starts, before it publishes.
     """
     claims.check(store, job=job, attempt=attempt)
     removed: list[str] = []
@@ -128,6 +128,8 @@ def _is_whole(store: Store, job: str, step: int) -> bool:
 
 
 def _is_left_over(name: str, attempt: int) -> bool:
+    if name.endswith(PARTIAL):
+        return True
     written_by = places.attempt_of(name)
     return written_by is not None and written_by < attempt
 

@@ -13,6 +13,9 @@ from urllib.parse import unquote, urlsplit
 
 from workers.user_code import SpecError
 
+# What a kill in the middle of `put` leaves beside the file.
+PARTIAL = ".partial"
+
 
 class Sink(Protocol):
     """A new file, written from front to back."""
@@ -95,7 +98,7 @@ class LocalStore:
         _sync_folder(target.parent)
 
     def put(self, path: str, data: bytes) -> None:
-        partial = f"{path}.{secrets.token_hex(4)}.partial"
+        partial = f"{path}.{secrets.token_hex(4)}{PARTIAL}"
         with self.create(partial) as sink:
             sink.write(memoryview(data))
         os.replace(self._root / partial, self._root / path)

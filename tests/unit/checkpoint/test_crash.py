@@ -123,6 +123,20 @@ def test_collecting_removes_folders_that_it_emptied_and_spares_saves_on_their_wa
     assert steps(store, JOB) == (20,)
 
 
+def test_after_a_kill_at_any_system_call_the_next_attempt_collects_all_that_is_left(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    save(store, engines(1, seed=10), step=10)
+    with photographed(tmp_path / "live", tmp_path / "album") as pictures:
+        save(store, engines(1, seed=20), step=20)
+    for picture in pictures:
+        left = LocalStore(picture)
+        collect(left, job=JOB, attempt=2)
+        for step in steps(left, JOB):
+            manifest = inspect(left, JOB, step, verify_bytes=True)
+            assert left.names(f"{JOB}/step-{step:08d}") == ("manifest.json", *manifest.files)
+
+
 @pytest.mark.parametrize("trouble", [errno.ENOSPC, errno.EIO])
 def test_a_full_or_broken_disk_leaves_what_was_there_and_nothing_half_written(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch, trouble: int
