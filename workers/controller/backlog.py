@@ -1,0 +1,92 @@
+"""Facts that wait for the service: delivered in order and at least once; thinned before anything is lost.
+
+A fact gets its number when it first leaves; from then on it is frozen, so that the service can tell a repetition.
+What has not left yet is merged and thinned freely while the service is away.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from service.domain.wire import Fact, LogLine, Sample
+
+# What one fact and one message carry at most: a message is about half a megabyte of JSON.
+FACT_POINTS = 1_000
+MESSAGE_POINTS = 4_000
+MESSAGE_FACTS = 200
+
+
+class Backlog:
+    """Facts `first, first + 1, ...`. Not thread-safe: its owner locks."""
+
+    def __init__(self, *, max_points: int = 100_000, max_log_lines: int = 5_000) -> None:
+        self.first = 0
+        self._left: deque[Fact] = deque()
+        self._waiting: deque[Fact] = deque()
+        self._points = 0
+        self._log_lines = 0
+        self._max_points = max_points
+        self._max_log_lines = max_log_lines
+
+    def __len__(self) -> int:
+        return len(self._left) + len(self._waiting)
+
+    def add(self, fact: Fact) -> None:
+        """An event or a checkpoint: never dropped."""
+        self._waiting.append(fact)
+
+    def add_samples(self, samples: tuple[Sample, ...]) -> None:
+        last = self._waiting[-1].samples if self._waiting else None
+        if last is not None and len(last) + len(samples) <= FACT_POINTS:
+            self._waiting[-1] = Fact(samples=last + samples)
+        else:
+            self._waiting.append(Fact(samples=samples))
+        self._points += len(samples)
+        if self._points > self._max_points:
+            self._thin()
+
+    def add_logs(self, lines: tuple[LogLine, ...]) -> None:
+        """Dropped when there are too many: the files of the workers keep every line."""
+        if self._log_lines + len(lines) <= self._max_log_lines:
+            self._waiting.append(Fact(logs=lines))
+            self._log_lines += len(lines)
+
+    def message(self) -> tuple[Fact, ...]:
+        """What leaves next, numbered from `first`: what left before and was not acknowledged, the same as before."""
+        if not self._left:
+            self._take()
+        return tuple(self._left)
+
+    def acknowledge(self, next_wanted: int) -> None:
+        """Everything numbered below `next_wanted` has been applied."""
+        while self._left and self.first < next_wanted:
+            self._left.popleft()
+            self.first += 1
+
+    def _take(self) -> None:
+        points = 0
+        while self._waiting and len(self._left) < MESSAGE_FACTS:
+            size = len(self._waiting[0].samples or ())
+            if self._left and points + size > MESSAGE_POINTS:
+                return
+            fact = self._waiting.popleft()
+            points += size
+            self._points -= size
+            self._log_lines -= len(fact.logs or ())
+            self._left.append(fact)
+
+    def _thin(self) -> None:
+        """Keep every second of the steps that wait, and no fewer than the newest fact's."""
+        newest = self._waiting.pop()
+        steps = sorted({sample.step for fact in self._waiting for sample in fact.samples or ()})
+        kept = set(steps[::2])
+        thinned = (_only(fact, kept) for fact in self._waiting)
+        self._waiting = deque(fact for fact in thinned if fact.samples != ())
+        self._waiting.append(newest)
+        self._points = sum(len(fact.samples or ()) for fact in self._waiting)
+
+
+def _only(fact: Fact, steps: set[int]) -> Fact:
+    if fact.samples is None:
+        return fact
+    return Fact(samples=tuple(sample for sample in fact.samples if sample.step in steps))

@@ -1,0 +1,176 @@
+"""The attempt's workers as Ray actors: created one by one, polled, told, ended. No placement group over all of them.
+
+Names are derived from job, attempt and worker, so that a later attempt finds what an earlier one left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError
+
+from service.domain.wire import Brief
+from workers.worker.actor import Worker
+from workers.worker.messages import Ready, Report
+
+log = logging.getLogger(__name__)
+
+# Fetches wait inside the worker; they have a thread of their own, so that an order never waits behind one.
+ACTOR: Any = ray.remote(concurrency_groups={"reports": 1, "control": 2})(Worker)  # type: ignore[call-overload]
+# How long a worker holds a fetch that has nothing to answer.
+FETCH_S = 0.5
+
+
+@dataclass(slots=True, kw_only=True)
+class Hand:
+    """A living worker. `ready` is None until it is warm."""
+
+    id: str
+    actor: Any
+    ready: Ready | None = None
+    after: int = -1
+    fetching: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    hand: Hand
+    reason: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Haul:
+    """What one poll brought."""
+
+    reports: list[tuple[str, Report]] = field(default_factory=list)
+    deaths: list[Death] = field(default_factory=list)
+
+
+class WorkerGroup:
+    """Belongs to the controller's one thread."""
+
+    def __init__(self, brief: Brief, *, options: dict[str, Any]) -> None:
+        self._brief = brief
+        self._options = options
+        self._hands: dict[str, Hand] = {}
+        self._born = 0
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._hands
+
+    def __iter__(self) -> Iterator[Hand]:
+        return iter(self._hands.values())
+
+    def __len__(self) -> int:
+        return len(self._hands)
+
+    def __getitem__(self, worker: str) -> Hand:
+        return self._hands[worker]
+
+    def spawn(self) -> str:
+        """Ask for one more worker; it reports Ready when it is warm."""
+        self._born += 1
+        worker = f"a{self._brief.attempt_number}-w{self._born}"
+        actor = ACTOR.options(
+            name=actor_name(self._brief, worker),
+            namespace=self._brief.namespace,
+            lifetime="detached",
+            max_restarts=0,
+            max_task_retries=0,
+            **self._options,
+        ).remote(self._brief.model_dump_json(), worker)
+        self._hands[worker] = Hand(id=worker, actor=actor)
+        return worker
+
+    def end(self, worker: str) -> None:
+        """Kill it; nothing more is heard of it."""
+        hand = self._hands.pop(worker, None)
+        if hand is not None:
+            ray.kill(hand.actor, no_restart=True)
+
+    def end_all(self) -> None:
+        for worker in list(self._hands):
+            self.end(worker)
+
+    def tell(self, worker: str, method: str, *args: object) -> None:
+        """Call without waiting; a worker that is gone is noticed by the next poll."""
+        hand = self._hands.get(worker)
+        if hand is not None:
+            getattr(hand.actor, method).remote(*args)
+
+    def poll(self, wait_s: float) -> Haul:
+        """New reports and deaths, waiting up to `wait_s` for the first."""
+        haul = Haul()
+        for hand in self._hands.values():
+            if hand.fetching is None:
+                hand.fetching = hand.actor.fetch.remote(hand.after, FETCH_S)
+        by_ref = {hand.fetching: hand for hand in self._hands.values()}
+        if not by_ref:
+            return haul
+        done, waiting = ray.wait(list(by_ref), num_returns=1, timeout=wait_s)
+        if waiting and done:
+            more, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            done += more
+        for ref in done:
+            self._take(by_ref[ref], haul)
+        return haul
+
+    def _take(self, hand: Hand, haul: Haul) -> None:
+        try:
+            numbered = ray.get(hand.fetching)
+        except RayActorError as error:
+            self._hands.pop(hand.id, None)
+            haul.deaths.append(Death(hand=hand, reason=_first_line(error)))
+            return
+        except RayError as error:
+            log.error("worker %s did not answer: %s", hand.id, error)
+            numbered = []
+        hand.fetching = None
+        for number, report in numbered:
+            hand.after = number
+            haul.reports.append((hand.id, report))
+
+
+def worker_options(brief: Brief, *, cluster_has_gpus: bool, environment: dict[str, str]) -> dict[str, Any]:
+    """Ray's options of one worker. A spec without resources means one GPU where there are GPUs, else one CPU."""
+    asked = brief.spec.resources
+    gpu = asked.gpu if asked.gpu is not None else float(cluster_has_gpus and asked.cpu is None)
+    cpu = asked.cpu if asked.cpu is not None else float(gpu == 0)
+    options: dict[str, Any] = {
+        "num_cpus": cpu,
+        "num_gpus": gpu,
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(1, int(cpu))), **environment}},
+    }
+    if asked.memory_gb is not None:
+        options["memory"] = int(asked.memory_gb * 2**30)
+    if asked.accelerator is not None:
+        options["accelerator_type"] = asked.accelerator
+    return options
+
+
+def actor_name(brief: Brief, worker: str) -> str:
+    return f"{job_prefix(brief)}{brief.attempt_id}:{worker}"
+
+
+def job_prefix(brief: Brief) -> str:
+    return f"elastane:{brief.job_id}:"
+
+
+def end_leftovers(brief: Brief, *, names: Callable[[], list[str]]) -> list[str]:
+    """Kill what earlier attempts of this job left behind; returns their names."""
+    left = [name for name in names() if name.startswith(job_prefix(brief))]
+    for name in left:
+        try:
+            ray.kill(ray.get_actor(name, namespace=brief.namespace), no_restart=True)
+        except ValueError:
+            log.info("actor %s went by itself", name)
+    return left
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__

@@ -1,0 +1,71 @@
+"""What workers report, sorted: samples for the charts, answers to what a generation was asked, news of the group.
+
+Whatever names an older generation than the present one is dropped: a slow worker cannot speak for a group that is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from service.domain.wire import LogLine, Sample
+from workers.worker.messages import (
+    Broken,
+    Crashed,
+    Finished,
+    Joined,
+    Left,
+    Line,
+    Points,
+    Ready,
+    Report,
+    Resumed,
+    Saved,
+    SaveFailed,
+    Stopped,
+)
+
+News = Ready | Joined | Resumed | Stopped | Broken | Crashed | Saved | SaveFailed | Finished | Left
+
+
+@dataclass(slots=True, kw_only=True)
+class Sorted:
+    samples: list[Sample] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
+    news: list[tuple[str, News]] = field(default_factory=list)
+    step: int = -1
+
+
+def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
+    """`step`: the newest step that the present generation has done, -1 where none is told."""
+    found = Sorted()
+    for worker, report in reports:
+        if isinstance(report, Line):
+            found.lines.append(LogLine(rank=report.rank, at=report.at, level=report.level, text=report.text))
+        elif is_stale(report, generation=generation):
+            continue
+        elif isinstance(report, Points):
+            found.samples.extend(_samples(report))
+            found.step = max(found.step, report.step)
+        else:
+            found.news.append((worker, report))
+    return found
+
+
+def is_stale(report: Report, *, generation: int) -> bool:
+    """A joiner that crashed before its first generation is news whatever its number."""
+    if isinstance(report, Ready | Line) or (isinstance(report, Crashed) and report.generation == 0):
+        return False
+    return report.generation != generation
+
+
+def _samples(points: Points) -> Iterable[Sample]:
+    for name, value in points.values.items():
+        yield Sample(
+            name=name,
+            rank=points.rank,
+            step=points.step,
+            generation=points.generation,
+            value=value,
+            at=points.at,
+        )

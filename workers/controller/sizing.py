@@ -1,0 +1,91 @@
+"""How many workers, which, and in which order: decisions as values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+from workers.layout.interval import Interval
+from workers.layout.layout import Layout, Owner, Piece
+from workers.layout.reshard import order, plan
+
+# How long joiners that are warm wait for those that are not, before the group grows without them.
+PATIENCE_S = 10.0
+# Of more ways to choose who leaves, only so many are compared.
+CHOICES = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crew:
+    """Who is there: members of the running generation by rank, warm joiners, and how many are still starting."""
+
+    members: tuple[str, ...] = ()
+    ready: tuple[str, ...] = ()
+    starting: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.members) + len(self.ready) + self.starting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    """The next generation, by rank, and who hands over and leaves."""
+
+    members: tuple[str, ...]
+    leavers: tuple[str, ...] = ()
+
+
+def next_members(crew: Crew, *, desired: int, waited_s: float) -> Resize | None:
+    """The next generation of a running one, or None where the present one is right or it is too early.
+
+    waited_s: since the first joiner was warm.
+    """
+    if desired < len(crew.members):
+        return shrunk(crew.members, desired)
+    wanted = min(desired, len(crew.members) + len(crew.ready))
+    if wanted == len(crew.members):
+        return None
+    if wanted < desired and crew.starting and waited_s < PATIENCE_S:
+        return None
+    joiners = crew.ready[: wanted - len(crew.members)]
+    return Resize(members=seated(crew.members, joiners))
+
+
+def first_members(crew: Crew, *, desired: int, minimum: int, waited_s: float) -> tuple[str, ...] | None:
+    """Who begins where no generation runs: all that are desired, or after some patience those that are there."""
+    if len(crew.ready) >= desired:
+        return crew.ready[:desired]
+    if len(crew.ready) >= minimum and (waited_s >= PATIENCE_S or not crew.starting):
+        return crew.ready
+    return None
+
+
+def seated(survivors: Sequence[str], joiners: Sequence[str]) -> tuple[str, ...]:
+    """The rank order that keeps most of evenly cut state where it is: joiners between survivors, not behind them."""
+    if not survivors:
+        return tuple(joiners)
+    before, after = len(survivors), len(survivors) + len(joiners)
+    return order(
+        have=_even(survivors, before * after),
+        survivors=survivors,
+        joiners=joiners,
+        want=_even(range(after), before * after),
+    )
+
+
+def shrunk(members: Sequence[str], count: int) -> Resize:
+    """Keep the `count` members whose staying moves least."""
+    have = _even(members, len(members) * count)
+
+    def moved(stayers: tuple[str, ...]) -> int:
+        return plan(have, _even(stayers, len(members) * count), grain=1).moved_numel
+
+    stayers = min(islice(combinations(members, count), CHOICES), key=moved)
+    return Resize(members=stayers, leavers=tuple(member for member in members if member not in stayers))
+
+
+def _even(owners: Sequence[Owner], numel: int) -> Layout[Owner]:
+    size = numel // len(owners)
+    return Layout({owner: (Piece("state", Interval(i * size, (i + 1) * size)),) for i, owner in enumerate(owners)})

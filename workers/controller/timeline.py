@@ -1,0 +1,91 @@
+"""What the controller tells of generations: the events and the standing of every heartbeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from service.domain.wire import CheckpointReport, WorkerReport
+from workers.controller.generation import Cost, Generation
+from workers.controller.group import Death, WorkerGroup
+from workers.controller.uplink import Uplink
+from workers.worker.messages import Saved
+
+
+class Timeline:
+    def __init__(self, uplink: Uplink, *, now: Callable[[], Any]) -> None:
+        self._uplink = uplink
+        self._now = now
+
+    def formed(self, generation: Generation, cost: Cost) -> None:
+        """Resized or recovered; the beginning of an attempt is the service's to tell."""
+        parts = {
+            "pause_s": _rounded(cost.pause_s),
+            "form_s": _rounded(cost.form_s),
+            "move_s": _rounded(cost.move_s),
+            "first_step_s": _rounded(cost.first_step_s),
+            "moved_bytes": cost.moved_bytes,
+            "redone_steps": max(0, generation.step_before - cost.from_step),
+        }
+        workers = len(generation.members)
+        if generation.cause == "resize":
+            ends = {"from": generation.before, "to": workers}
+            self._uplink.event("resized", step=cost.from_step, generation=generation.number, **ends, **parts)
+        elif generation.cause == "recover":
+            origin = {"workers": workers, "from_step": cost.from_step, "from": cost.source}
+            self._uplink.event("recovered", step=cost.from_step, generation=generation.number, **origin, **parts)
+
+    def lost(self, death: Death, *, rank: int, step: int, generation: int) -> None:
+        ready = death.hand.ready
+        self._uplink.event(
+            "worker_lost",
+            step=step,
+            generation=generation,
+            rank=rank,
+            worker=death.hand.id,
+            pid=ready.pid if ready else None,
+            node=ready.node if ready else None,
+            reason=death.reason,
+        )
+
+    def saved(self, saved: Saved) -> None:
+        at = self._now()
+        self._uplink.checkpoint(
+            CheckpointReport(
+                step=saved.step,
+                uri=saved.uri,
+                size_bytes=saved.size_bytes,
+                files=saved.files,
+                duration_s=saved.duration_s,
+                request_id=saved.request_id,
+                at=at,
+            )
+        )
+        for step in saved.removed_steps:
+            uri = f"{saved.uri.rsplit('/', 1)[0]}/step-{step:08d}"
+            self._uplink.checkpoint(
+                CheckpointReport(step=step, uri=uri, size_bytes=0, files=0, duration_s=0.0, removed=True, at=at)
+            )
+
+
+def worker_reports(generation: Generation | None, group: WorkerGroup) -> tuple[WorkerReport, ...]:
+    """The living members by rank."""
+    if generation is None:
+        return ()
+    hands = [(rank, group[worker]) for rank, worker in enumerate(generation.members) if worker in group]
+    return tuple(
+        WorkerReport(
+            worker_id=hand.id,
+            rank=rank,
+            pid=hand.ready.pid,
+            node=hand.ready.node,
+            device=hand.ready.device,
+            state="running" if generation.stands else "starting",
+        )
+        for rank, hand in hands
+        if hand.ready is not None
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 4)

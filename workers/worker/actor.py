@@ -1,0 +1,187 @@
+"""A Ray actor: one worker, one process, one device. Control methods answer at once; one thread of its own trains.
+
+Nothing here waits for training: orders are queued, reports are fetched. Torch is imported by the training thread, so
+that the actor answers while it still loads.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ray
+
+from service.domain.wire import Brief
+from workers.worker import failure
+from workers.worker.journal import Journal, capture_output
+from workers.worker.messages import Crashed, Finished, Inventory, Join, Line, Ready, Report, Save, Stopped
+from workers.worker.outbox import Outbox
+from workers.worker.wishes import Wishes
+
+if TYPE_CHECKING:
+    from workers.worker.member import Member
+
+log = logging.getLogger(__name__)
+
+Order = Join | Save | Inventory
+
+
+class Worker:
+    """A plain class, made an actor by the controller: `fetch` runs in the group "reports", the rest in "control"."""
+
+    def __init__(self, brief_json: str, worker_id: str) -> None:
+        self._brief = Brief.model_validate_json(brief_json)
+        self._id = worker_id
+        self._outbox = Outbox()
+        self._wishes = Wishes()
+        self._orders: queue.Queue[Order] = queue.Queue()
+        self._member: Member | None = None
+        self._journal = Journal(
+            Path(self._brief.log_folder) / f"{worker_id}.jsonl", worker_id=worker_id, tell=self._outbox.put
+        )
+        capture_output(self._journal)
+        self._thread = threading.Thread(target=self._live, name="elastane-training", daemon=True)
+        self._thread.start()
+
+    # ---- control: answers at once --------------------------------------------------------------------------------
+
+    @ray.method(concurrency_group="reports")
+    def fetch(self, after: int, wait_s: float) -> list[tuple[int, Report]]:
+        """The reports numbered above `after`, as soon as there are any."""
+        return self._outbox.fetch(after=after, wait_s=wait_s)
+
+    @ray.method(concurrency_group="control")
+    def order(self, order: Order) -> None:
+        """Queue a join or a save: done when the training thread is free."""
+        self._orders.put(order)
+
+    @ray.method(concurrency_group="control")
+    def stop(self, generation: int) -> None:
+        """Wish for a stop at the next boundary that the group agrees on."""
+        self._wishes.stop(generation)
+
+    @ray.method(concurrency_group="control")
+    def save(self, generation: int, request_id: str) -> None:
+        """Wish for a checkpoint at the next boundary."""
+        self._wishes.save(generation, request_id)
+
+    @ray.method(concurrency_group="control")
+    def abort(self, generation: int) -> None:
+        """End the generation's collectives: a peer is gone. What waits in one fails now."""
+        member = self._member
+        if member is not None:
+            member.owner.void(generation)
+
+    # ---- the training thread -------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        began = time.monotonic()
+        try:
+            self._warm(began)
+            while True:
+                self._obey(self._next_order())
+        except BaseException as error:
+            self._crash(error)
+
+    def _warm(self, began: float) -> None:
+        # Heavy, and only this thread needs it.
+        from workers.worker import device, member  # noqa: PLC0415
+
+        chosen = device.choose(cpu=self._brief.spec.resources.cpu)
+        self._member = member.Member(
+            worker_id=self._id,
+            brief=self._brief,
+            device=chosen,
+            outbox=self._outbox,
+            wishes=self._wishes,
+            orphaned=self._is_orphaned,
+        )
+        self._member.warm()
+        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        self._outbox.put(Ready(pid=os.getpid(), node=node, device=str(chosen), warm_s=time.monotonic() - began))
+
+    def _next_order(self) -> Order:
+        while True:
+            try:
+                return self._orders.get(timeout=1.0)
+            except queue.Empty:
+                if self._is_orphaned():
+                    self._leave_alone("waiting for a generation")
+
+    def _obey(self, order: Order) -> None:
+        """Carry out one order; a failure of the group is reported and the next order awaited."""
+        from workers.worker.process_group import is_group_error  # noqa: PLC0415
+
+        member = self._standing_member()
+        try:
+            if isinstance(order, Join):
+                self._join(member, order)
+            elif isinstance(order, Inventory):
+                self._outbox.put(member.broken(ConnectionAbortedError("a peer is gone"), order.generation))
+            elif order.generation == member.place.generation:
+                member.save(member.state_step)
+        except Exception as error:
+            if not is_group_error(error):
+                raise
+            log.warning("generation %d broke: %s", order.generation, error)
+            # The frames of the traceback refer to the engine's group.
+            error.__traceback__ = None
+            self._outbox.put(member.broken(error, order.generation))
+
+    def _join(self, member: Member, order: Join) -> None:
+        from workers.worker.loop import Ending  # noqa: PLC0415
+
+        self._journal.generation = order.generation
+        self._journal.rank = order.members.index(self._id) if self._id in order.members else None
+        member.join(order)
+        if self._id not in order.members:
+            return
+        ending = member.train()
+        if ending is Ending.FINISHED:
+            self._outbox.put(Finished(generation=order.generation, step=member.state_step))
+        elif ending is Ending.STOPPED:
+            self._outbox.put(Stopped(generation=order.generation, step=member.state_step))
+        else:
+            self._leave_alone(f"saved step {member.state_step}")
+
+    def _crash(self, error: BaseException) -> None:
+        """The border of the training thread: nothing escapes it unreported."""
+        member = self._member
+        trace = failure.full(error)
+        self._journal.write("error", trace)
+        if member is not None:
+            member.owner.destroy()
+        self._outbox.put(
+            Crashed(
+                generation=member.place.generation if member else 0,
+                step=member.state_step if member else 0,
+                cause=failure.cause(error),
+                reason=failure.sentence(error),
+                trace=trace,
+            )
+        )
+        while not self._is_orphaned():
+            time.sleep(1.0)
+        self._leave_alone("after a crash")
+
+    def _standing_member(self) -> Member:
+        if self._member is None:
+            raise RuntimeError(f"worker {self._id} got an order before it was warm")
+        return self._member
+
+    def _is_orphaned(self) -> bool:
+        return self._outbox.silence_s() > self._brief.orphan_timeout_s
+
+    def _leave_alone(self, where: str) -> None:
+        silence_s = self._outbox.silence_s()
+        text = f"no controller for {silence_s:.0f} s (limit {self._brief.orphan_timeout_s:.0f} s), leaving {where}"
+        self._journal.write("error", text)
+        self._outbox.put(Line(at=datetime.now(UTC), level="error", text=text))
+        # A detached actor ends only with its process, and nobody is left to end it.
+        os._exit(0)

@@ -1,0 +1,84 @@
+"""From a JobSpec to live values: model, engine, loader. The only place that knows both words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from service.domain.presets import PRESETS
+from service.domain.spec import GptModel, JobSpec, PrecisionSpec, UnitRuleSpec
+from workers.data.corpus import open_corpus
+from workers.data.loader import Loader
+from workers.engine.precision import Precision
+from workers.engine.protocol import Engine
+from workers.engine.zero.engine import ZeroEngine
+from workers.engine.zero.optimizer import OptimizerConfig
+from workers.engine.zero.unit import UnitRule
+from workers.models.recompute import recompute, repeated_blocks
+from workers.models.registry import build
+from workers.user_code import SpecError
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def build_model(spec: JobSpec) -> torch.nn.Module:
+    """On the CPU, from the job's seed: equal on every worker."""
+    training = spec.training
+    is_ours = isinstance(spec.model, str | GptModel)
+    model = build(spec.model, seed=training.seed, seq_len=training.seq_len if is_ours else None)
+    if training.activation_checkpointing:
+        recompute(repeated_blocks(model))
+    return model
+
+
+def build_loader(spec: JobSpec, *, cache_folder: Path) -> Loader:
+    dataset = open_corpus(spec.data, seq_len=spec.training.seq_len, cache_folder=cache_folder, vocab=vocabulary(spec))
+    return Loader(dataset, seed=spec.training.seed)
+
+
+def build_engine(model: torch.nn.Module, group: dist.ProcessGroup, spec: JobSpec, device: torch.device) -> Engine:
+    """The engine on this rank of the group, from the model's present values. No collective.
+
+    Raises SpecError for what no engine here can do.
+    """
+    if spec.engine != "zero" or spec.stage == "auto" or not spec.offload.is_none:
+        value = {"engine": spec.engine, "stage": spec.stage, "offload": spec.offload.model_dump()}
+        fix = "choose engine zero, stage 0 to 3, offload none"
+        raise SpecError(field="engine", value=value, problem="this worker cannot build it", fix=fix)
+    optimizer = spec.training.optimizer
+    return ZeroEngine(
+        model,
+        group,
+        stage=spec.stage,
+        precision=precision(spec.precision),
+        optimizer=OptimizerConfig(
+            name=optimizer.name,
+            lr=optimizer.lr,
+            betas=optimizer.betas,
+            eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay,
+        ),
+        clip_norm=spec.training.clip_norm,
+        units=unit_rule(spec.units),
+        device=device,
+    )
+
+
+def precision(spec: PrecisionSpec) -> Precision:
+    """fp32 parameters with fp32 reductions leave nothing to cast."""
+    return Precision(params=DTYPES[spec.params], reduce=DTYPES[spec.reduce], buffers=DTYPES[spec.buffers])
+
+
+def unit_rule(units: object) -> UnitRule:
+    if isinstance(units, UnitRuleSpec):
+        return UnitRule(layers=units.layers or (), min_params=units.min_params)
+    return UnitRule()
+
+
+def vocabulary(spec: JobSpec) -> int | None:
+    """How many tokens the model knows; None for a model that we did not build."""
+    if isinstance(spec.model, str):
+        return PRESETS[spec.model].vocab
+    return spec.model.vocab if isinstance(spec.model, GptModel) else None

@@ -1,0 +1,39 @@
+"""What an exception of a training thread means, in a sentence a user can act on."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Literal
+
+from workers.user_code import SpecError
+
+
+def sentence(error: BaseException) -> str:
+    """The last line of the traceback and where: "ValueError: bad label (model.py:41 in forward)"."""
+    last = traceback.format_exception_only(error)[-1].strip()
+    if isinstance(error, SpecError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((each for each in reversed(frames) if not _is_library(each.filename)), frames[-1] if frames else None)
+    return last if frame is None else f"{last} ({frame.filename}:{frame.lineno} in {frame.name})"
+
+
+def cause(error: BaseException) -> Literal["user", "system"]:
+    """The user's where the spec is wrong or where their model or data raised; else ours."""
+    if isinstance(error, SpecError):
+        return "user"
+    frames = traceback.extract_tb(error.__traceback__)
+    return "user" if any(_is_users(frame) for frame in frames) else "system"
+
+
+def full(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _is_users(frame: traceback.FrameSummary) -> bool:
+    ours = "/workers/models/" in frame.filename or "/workers/data/" in frame.filename
+    return ours or frame.name == "micro_step" or not _is_library(frame.filename)
+
+
+def _is_library(path: str) -> bool:
+    return any(part in path for part in ("site-packages", "/workers/", "/lib/python")) or path.startswith("<")

@@ -1,0 +1,109 @@
+"""A worker's lines: whole in a file of JSON lines on its node, and within bounds in what the service is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, TextIO, cast
+
+from workers.worker.messages import Line
+
+Level = Literal["debug", "info", "warning", "error"]
+
+LINE_CHARS = 2_000
+# Lines told to the service: so many at once, then so many a second. The file keeps all.
+BURST = 200.0
+LINES_PER_S = 20.0
+
+
+class Journal:
+    """Thread-safe. `rank` is set when a generation gives one."""
+
+    def __init__(self, path: Path, *, worker_id: str, tell: Callable[[Line], None]) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", buffering=1)
+        self._worker_id = worker_id
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._allowance = BURST
+        self._refilled_at = time.monotonic()
+        self.rank: int | None = None
+        self.generation = 0
+
+    def write(self, level: Level, text: str) -> None:
+        at = datetime.now(UTC)
+        entry = {
+            "at": at.isoformat(),
+            "level": level,
+            "worker": self._worker_id,
+            "rank": self.rank,
+            "generation": self.generation,
+            "text": text,
+        }
+        with self._lock:
+            self._file.write(json.dumps(entry) + "\n")
+            told = self._may_tell()
+        if told:
+            self._tell(Line(at=at, level=level, text=text[:LINE_CHARS], rank=self.rank))
+
+    def _may_tell(self) -> bool:
+        now = time.monotonic()
+        self._allowance = min(BURST, self._allowance + (now - self._refilled_at) * LINES_PER_S)
+        self._refilled_at = now
+        if self._allowance < 1.0:
+            return False
+        self._allowance -= 1.0
+        return True
+
+
+class LineStream:
+    """A text stream whose lines go into the journal and on to where they went before."""
+
+    def __init__(self, journal: Journal, level: Level, beyond: TextIO) -> None:
+        self._journal = journal
+        self._level: Level = level
+        self._beyond = beyond
+        self._partial = ""
+
+    def write(self, text: str) -> int:
+        self._beyond.write(text)
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            if line.strip():
+                self._journal.write(self._level, line)
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._beyond, name)
+
+
+class JournalHandler(logging.Handler):
+    """Warnings and worse of any library, everything from info up of our own."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(logging.INFO)
+        self._journal = journal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.levelno >= logging.WARNING or record.name.startswith("workers"):
+            self._journal.write(_level(record.levelno), record.getMessage())
+
+
+def capture_output(journal: Journal) -> None:
+    """From now on this process's prints and logs are lines of the journal."""
+    sys.stdout = cast(TextIO, LineStream(journal, "info", sys.stdout))
+    sys.stderr = cast(TextIO, LineStream(journal, "warning", sys.stderr))
+    logging.getLogger().addHandler(JournalHandler(journal))
+    logging.getLogger("workers").setLevel(logging.INFO)
+
+
+def _level(number: int) -> Level:
+    if number >= logging.ERROR:
+        return "error"
+    return "warning" if number >= logging.WARNING else "info"

@@ -1,0 +1,165 @@
+"""The step loop of one rank in one generation.
+
+A step is a fixed list of micro-batches, a pure function of (seed, step). The ranks share them out; every rank calls the
+engine equally often, the surplus calls with weight 0. Random numbers are keyed by (seed, step, micro-batch), never by
+rank: neither the loss nor a mask depends on who computed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import torch
+
+from service.domain.batching import MicroBatch, micro_batches, rounds, share
+from service.domain.spec import JobSpec
+from workers.data.loader import Loader
+from workers.engine.protocol import Engine
+from workers.worker.recorder import Clock, Recorder
+from workers.worker.schedule import lr_scale
+from workers.worker.wishes import Votes, Wishes
+
+
+class Ending(Enum):
+    """Why a loop came to its end; the same on every rank, at the same boundary."""
+
+    FINISHED = auto()
+    STOPPED = auto()
+    ORPHANED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    generation: int
+    rank: int
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the group agreed in the reduction of one step."""
+
+    stop: bool
+    save: bool
+    leave: bool
+
+
+class Loop:
+    """`save` is called at agreed boundaries, by every rank. `advancing` right before the state may change,
+    `advanced(step, skipped)` right after; it answers how many steps were skipped so far."""
+
+    def __init__(
+        self,
+        *,
+        spec: JobSpec,
+        place: Place,
+        engine: Engine,
+        loader: Loader,
+        wishes: Wishes,
+        recorder: Recorder,
+        orphaned: Callable[[], bool],
+        save: Callable[[int], None],
+        advancing: Callable[[], None],
+        advanced: Callable[[int, bool], int],
+    ) -> None:
+        self._spec = spec
+        self._place = place
+        self._engine = engine
+        self._loader = loader
+        self._wishes = wishes
+        self._recorder = recorder
+        self._orphaned = orphaned
+        self._save = save
+        self._advancing = advancing
+        self._advanced = advanced
+        self._ended_at = time.perf_counter()
+
+    def run(self, after: int) -> Ending:
+        """Train from step `after` + 1 to the end or to an agreed stop."""
+        steps = self._spec.training.steps
+        for step in range(after + 1, steps + 1):
+            verdict = self._step(step)
+            due = step == steps or step % self._spec.checkpoint.every_steps == 0
+            if due or verdict.save or verdict.leave:
+                self._save(step)
+            if step == steps:
+                break
+            if verdict.leave:
+                return Ending.ORPHANED
+            if verdict.stop:
+                return Ending.STOPPED
+        return Ending.FINISHED
+
+    def _step(self, step: int) -> Verdict:
+        clock = Clock()
+        loss = self._gradients(step, clock)
+        votes = self._wishes.votes(self._place.generation, orphaned=self._orphaned())
+        scale = lr_scale(step, schedule=self._spec.training.schedule, steps=self._spec.training.steps)
+        began = time.perf_counter()
+        self._advancing()
+        outcome = self._engine.step(lr_scale=scale, tally=_tally(loss, votes))
+        skipped = self._advanced(step, outcome.skipped)
+        now = time.perf_counter()
+        clock.optimizer_s, clock.step_s, self._ended_at = now - began, now - self._ended_at, now
+        mean_loss, stop, save, leave = outcome.tally
+        values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)
+        self._recorder.step(step, clock, {**values, "skipped_steps": float(skipped)})
+        return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0)
+
+    def _gradients(self, step: int, clock: Clock) -> float:
+        """Every micro-step of this rank; returns its part of the mean loss of the global batch."""
+        training = self._spec.training
+        groups = self._groups(step)
+        mine = groups[self._share(len(groups))]
+        total = torch.zeros((), dtype=torch.float32)
+        count = rounds(len(groups), world_size=self._place.world_size)
+        for turn in range(count):
+            # A surplus call repeats a batch: it counts for nothing, but its shapes are those of the others.
+            group = mine[turn] if turn < len(mine) else (mine or groups)[0]
+            weight = group.size / training.batch_size if turn < len(mine) else 0.0
+            began = time.perf_counter()
+            batch = self._loader.batch(group)
+            read = time.perf_counter()
+            self._key_random_numbers(group)
+            loss = self._engine.micro_step(batch, weight=weight, last=turn == count - 1)
+            if weight:
+                total = total.to(loss.device) + loss.float() * weight
+            clock.data_s += read - began
+            clock.compute_s += time.perf_counter() - read
+        self._read_ahead(step + 1)
+        return float(total)
+
+    def _groups(self, step: int) -> tuple[MicroBatch, ...]:
+        training = self._spec.training
+        return micro_batches(step=step, batch_size=training.batch_size, micro_batch_size=training.micro_batch_size)
+
+    def _share(self, count: int) -> slice:
+        taken = share(count, world_size=self._place.world_size)[self._place.rank]
+        return slice(taken.start, taken.stop)
+
+    def _read_ahead(self, step: int) -> None:
+        if step <= self._spec.training.steps:
+            groups = self._groups(step)
+            self._loader.read_ahead(groups[self._share(len(groups))] or groups[:1])
+
+    def _key_random_numbers(self, group: MicroBatch) -> None:
+        key = f"{self._spec.training.seed} {group.step} {group.index}".encode()
+        torch.manual_seed(int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "little") >> 1)
+
+    def _values(self, loss: float, grad_norm: float, scale: float, step_s: float) -> dict[str, float]:
+        training = self._spec.training
+        return {
+            "loss": loss,
+            "grad_norm": grad_norm,
+            "lr": training.optimizer.lr * scale,
+            "tokens_per_s": training.batch_size * training.seq_len / max(step_s, 1e-9),
+            "workers": float(self._place.world_size),
+        }
+
+
+def _tally(loss: float, votes: Votes) -> tuple[float, ...]:
+    return loss, float(votes.stop), float(votes.save), float(votes.leave)

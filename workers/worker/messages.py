@@ -1,0 +1,189 @@
+"""What a controller and a worker say to each other. Plain values, no torch: the controller imports this.
+
+Every message names its generation; one of an older generation is dropped by whoever receives it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from workers.layout.layout import Piece
+
+# ---- down: orders of the controller ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAddress:
+    """Where the generations meet: a TCP store outside the ranks."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromDisk:
+    """The newest whole checkpoint of the job; where there is none, step 0 with the model's seeded initial values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FromMembers:
+    """What these workers hold of step `step` (the others' own state is older, or none)."""
+
+    step: int
+    holders: tuple[str, ...]
+
+
+Origin = FromDisk | FromMembers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Form generation `generation`. `members[rank]` is a worker id; `leavers` only hand over what they hold."""
+
+    generation: int
+    members: tuple[str, ...]
+    leavers: tuple[str, ...] = ()
+    store: StoreAddress
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Save:
+    """Write a checkpoint of the boundary where the generation stopped."""
+
+    generation: int
+    request_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """The generation is over: leave its group and answer with Broken, that is, with what is held."""
+
+    generation: int
+
+
+# ---- up: reports of a worker -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Warm: process, imports, model and data are there."""
+
+    pid: int
+    node: str
+    device: str
+    warm_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """The group stands and the state of `step` is loaded. `source`: where it came from."""
+
+    generation: int
+    step: int
+    source: Literal["survivors", "checkpoint", "start"]
+    form_s: float
+    move_s: float
+    moved_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed:
+    """A generation's first step is done. `pause_s`: since the end of this worker's last step; None for a joiner."""
+
+    generation: int
+    step: int
+    pause_s: float | None
+    first_step_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Points:
+    """Values of one step; `rank` is None for what is the whole group's."""
+
+    generation: int
+    step: int
+    at: datetime
+    values: dict[str, float]
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """The group agreed to stop after `step`; everything of that step is held."""
+
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A collective failed. This worker still `holds` these pieces of `step`; `whole` is tensor -> numel."""
+
+    generation: int
+    step: int
+    error: str
+    holds: tuple[Piece, ...] = field(default=(), repr=False)
+    whole: dict[str, int] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed:
+    """An exception that no other group would cure. `cause` decides whose budget pays."""
+
+    generation: int
+    step: int
+    cause: Literal["user", "system"]
+    reason: str
+    trace: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    generation: int
+    step: int
+    uri: str
+    size_bytes: int
+    files: int
+    duration_s: float
+    request_id: str | None = None
+    removed_steps: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaveFailed:
+    """Nothing was published; checkpoints of before are intact."""
+
+    generation: int
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The last step is done and saved."""
+
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Handed over; nothing of this generation is here any more."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line worth telling the service."""
+
+    at: datetime
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+    rank: int | None = None
+
+
+Report = Ready | Joined | Resumed | Points | Stopped | Broken | Crashed | Saved | SaveFailed | Finished | Left | Line

@@ -1,0 +1,60 @@
+"""A worker's reports on their way to the controller: numbered, kept until acknowledged, thinned when nobody fetches."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from workers.worker.messages import Points, Report
+
+MAX_REPORTS = 20_000
+
+
+class Outbox:
+    """Thread-safe. The controller fetches; a long poll returns as soon as there is something."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic, max_reports: int = MAX_REPORTS) -> None:
+        self._clock = clock
+        self._max_reports = max_reports
+        self._filled = threading.Condition()
+        self._reports: deque[tuple[int, Report]] = deque()
+        self._next = 0
+        self._stride = 1
+        self._heard = clock()
+
+    def put(self, report: Report) -> None:
+        with self._filled:
+            self._reports.append((self._next, report))
+            self._next += 1
+            if len(self._reports) > self._max_reports:
+                self._thin()
+            # Points travel with the next poll: waking the controller for every step would cost steps.
+            if not isinstance(report, Points):
+                self._filled.notify_all()
+
+    def fetch(self, *, after: int, wait_s: float) -> list[tuple[int, Report]]:
+        """The reports numbered above `after`; those up to it are forgotten."""
+        with self._filled:
+            self._heard = self._clock()
+            while self._reports and self._reports[0][0] <= after:
+                self._reports.popleft()
+            if all(isinstance(report, Points) for _, report in self._reports):
+                self._filled.wait(wait_s)
+            self._heard = self._clock()
+            return list(self._reports)
+
+    def silence_s(self) -> float:
+        """How long no controller has called."""
+        with self._filled:
+            return self._clock() - self._heard
+
+    def _thin(self) -> None:
+        """Keep the points of every second step, twice as sparse each time; everything else is kept."""
+        self._stride *= 2
+        self._reports = deque(
+            (number, report)
+            for number, report in self._reports
+            if not isinstance(report, Points) or report.step % self._stride == 0
+        )
