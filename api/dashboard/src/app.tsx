@@ -6,8 +6,7 @@ import { ClusterPage } from './page/cluster/page';
 import { ComparePage } from './page/compare/page';
 import { JobPage } from './page/job/page';
 import { JobsPage } from './page/jobs/page';
-import { PlanPage } from './page/plan/page';
-import { SubmitPage } from './page/submit/page';
+import { SpecPage } from './page/spec/page';
 import { Freshness } from './part/freshness';
 import { Help } from './part/help';
 import { helpOpen } from './part/keyboard';
@@ -79,9 +78,9 @@ function Content({ route }: { route: Route }) {
     case 'job':
       return <JobPage key={route.id} id={route.id} />;
     case 'submit':
-      return <SubmitPage />;
+      return <SpecPage key="submit" planning={false} />;
     case 'plan':
-      return <PlanPage />;
+      return <SpecPage key="plan" planning />;
     case 'cluster':
       return <ClusterPage />;
     case 'compare':

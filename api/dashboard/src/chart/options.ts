@@ -16,6 +16,8 @@ export interface Layer {
   /** Filled down to the axis so that nothing shines through: what is stacked lies in front. */
   solid?: boolean;
   stepped?: boolean;
+  /** Joined over points that only other layers have. */
+  spanGaps?: boolean;
   /** Filled between this layer and the next one; used for the extremes of buckets. */
   bandToNext?: boolean;
 }
@@ -27,7 +29,6 @@ export interface PlotHooks {
   reset(): void;
 }
 
-const SYNC = 'step';
 const AXIS_FONT = '11px system-ui, sans-serif';
 const AXIS_WIDTH = 52;
 
@@ -38,13 +39,13 @@ export function optionsOf(props: PlotProps, layers: readonly Layer[], { width, h
     padding: [6, 10, 0, 0],
     legend: { show: false },
     cursor: {
-      sync: { key: SYNC, scales: ['x', null] },
+      sync: { key: props.group ?? 'step', scales: ['x', null] },
       drag: { x: true, y: false, setScale: false, dist: 6 },
       points: { show: false },
       bind: { dblclick: () => () => (hooks.reset(), null) },
     },
     scales: { x: { time: false, range: () => viewRange(props) }, y: yScale(props) },
-    axes: [xAxis(), yAxis(props)],
+    axes: [xAxis(props), yAxis(props)],
     series: [{}, ...layers.map((layer) => seriesOf(layer))],
     bands: layers.flatMap((layer, i) =>
       layer.bandToNext ? [{ series: [i + 1, i + 2] as [number, number], fill: ink(layer.ink, layer.fill ?? 0.2) }] : [],
@@ -81,8 +82,9 @@ const axisLook = (): Partial<uPlot.Axis> => ({
   ticks: { show: false },
 });
 
-function xAxis(): uPlot.Axis {
-  const steps = (_u: uPlot, splits: number[]): (string | null)[] => splits.map((v) => (Number.isInteger(v) ? String(v) : null));
+function xAxis(props: PlotProps): uPlot.Axis {
+  const across = props.across ?? ((v: number) => (Number.isInteger(v) ? String(v) : null));
+  const steps = (_u: uPlot, splits: number[]): (string | null)[] => splits.map(across);
   return { ...axisLook(), size: 24, gap: 4, values: steps, grid: { show: false } };
 }
 
@@ -98,7 +100,7 @@ function seriesOf(layer: Layer): uPlot.Series {
     stroke: layer.width === 0 ? 'transparent' : ink(layer.ink, layer.alpha),
     width: layer.width ?? 1.5,
     points: { show: false },
-    spanGaps: false,
+    spanGaps: layer.spanGaps ?? false,
   };
   if (layer.dash) series.dash = layer.dash;
   if (layer.solid) series.fill = tint(layer.ink, 0.62);

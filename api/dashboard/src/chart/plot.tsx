@@ -34,6 +34,10 @@ export interface PlotProps {
   /** Ticks of the vertical axis are multiples of one of these, where it matters. */
   ticks?: readonly number[];
   axis(value: number): string;
+  /** Ticks of the horizontal axis, where it is not steps. */
+  across?(value: number): string;
+  /** Charts of one group move their pointers together. */
+  group?: string;
   fromZero?: boolean;
   log?: boolean;
   content: ReadonlySignal<PlotContent>;

@@ -1,6 +1,9 @@
 /** Every request the page makes, one function each. Addresses are relative, so a proxy's prefix is kept. */
 
+import type { Cluster } from './cluster';
 import type { Job, JobEvent, JobSpec, Page, Worker } from './job';
+import type { Checkpoint, LogLine } from './logs';
+import type { DryRun } from './plan';
 import { asProblem, Problem, problemFrom } from './problem';
 import type { SeriesAnswer } from './series';
 
@@ -14,8 +17,8 @@ export function address(path: string, query: Query = {}): string {
   return url.href;
 }
 
-export async function request<T>(method: string, path: string, query: Query = {}, body?: unknown): Promise<T> {
-  const init: RequestInit = { method, headers: { accept: 'application/json' }, credentials: 'same-origin' };
+export async function request<T>(method: string, path: string, query: Query = {}, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
+  const init: RequestInit = { method, headers: { accept: 'application/json', ...headers }, credentials: 'same-origin' };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { ...init.headers, 'content-type': 'application/json' };
@@ -48,4 +51,17 @@ export const scaleJob = (id: string, workers: number | { min: number; max: numbe
   request('POST', at(id, '/scale'), {}, { workers });
 export type Verb = 'pause' | 'resume' | 'cancel';
 export const actOnJob = (id: string, verb: Verb): Promise<unknown> => request('POST', at(id, `/${verb}`));
-export const submitJob = (spec: JobSpec): Promise<Job> => request('POST', 'v1/jobs', {}, spec);
+export const deleteJob = (id: string): Promise<void> => request('DELETE', at(id));
+
+/** The key makes a repeated click, or a repeat after a lost answer, the same job. */
+export const submitJob = (spec: JobSpec, key: string): Promise<Job> => request('POST', 'v1/jobs', {}, spec, { 'Idempotency-Key': key });
+export const dryRun = (spec: JobSpec): Promise<DryRun> => request('POST', 'v1/jobs', { dry_run: 'true' }, spec);
+
+export const getCluster = (): Promise<Cluster> => get('v1/cluster');
+export const getCheckpoints = (id: string): Promise<{ items: Checkpoint[] }> => get(at(id, '/checkpoints'));
+export const takeCheckpoint = (id: string): Promise<unknown> => request('POST', at(id, '/checkpoints'));
+export const getLogs = (
+  id: string,
+  query: { after: number; limit: number; rank?: number | null },
+): Promise<{ items: LogLine[]; next_after: number }> => get(at(id, '/logs'), query);
+export const getOpenApi = (): Promise<{ components: { schemas: Record<string, unknown> } }> => get('openapi.json');

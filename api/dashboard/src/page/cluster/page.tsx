@@ -1,5 +1,155 @@
-import { Empty } from '../../part/views';
+/** What there is to run on, who holds it and who waits. */
+
+import { useSignal } from '@preact/signals';
+import { useEffect } from 'preact/hooks';
+import { bytes, text } from '../../domain/format';
+import { jobHash } from '../../domain/route';
+import { Fault, Loading } from '../../part/views';
+import { follow } from '../../store/feed';
+import type { Cluster } from '../../wire/cluster';
+import { asProblem, type Problem } from '../../wire/problem';
+import { getCluster } from '../../wire/rest';
+
+const AGAIN_MS = 5_000;
 
 export function ClusterPage() {
-  return <Empty title="Cluster" />;
+  const cluster = useSignal<Cluster | null>(null);
+  const problem = useSignal<Problem | null>(null);
+  const load = async (): Promise<void> => {
+    try {
+      cluster.value = await getCluster();
+      problem.value = null;
+    } catch (error) {
+      problem.value = asProblem(error);
+    }
+  };
+  useEffect(() => {
+    document.title = 'Cluster · Elastane';
+    const nothing = (): void => undefined;
+    const stop = follow(null, { refetch: () => void load(), job: () => void load(), event: nothing, samples: nothing });
+    const timer = setInterval(() => void load(), AGAIN_MS);
+    return () => {
+      clearInterval(timer);
+      stop();
+    };
+  }, []);
+  const { value: found } = cluster;
+  if (!found) return problem.value ? <Fault problem={problem.value} retry={() => void load()} /> : <Loading what="the cluster" />;
+  return (
+    <section class="cluster" aria-labelledby="cluster-title">
+      <div class="page-head">
+        <h1 id="cluster-title">Cluster</h1>
+        <dl class="summary">
+          <div>
+            <dt>{found.slot_kind} slots</dt>
+            <dd>{found.slots}</dd>
+          </div>
+          <div>
+            <dt>free</dt>
+            <dd>{found.slots_free}</dd>
+          </div>
+          <div>
+            <dt>may be added</dt>
+            <dd>{Math.max(0, found.max_slots - found.slots)}</dd>
+          </div>
+        </dl>
+      </div>
+      <Slots cluster={found} />
+      <Waiting cluster={found} />
+      <Nodes cluster={found} />
+    </section>
+  );
+}
+
+const MOST_DRAWN = 512;
+
+/** One square per slot: held, free, or not there yet. */
+function Slots({ cluster }: { cluster: Cluster }) {
+  const held = cluster.used.flatMap((use, i) => Array.from({ length: use.slots }, () => ({ kind: `held-${i % 5}`, name: nameOf(use) })));
+  const free = Array.from({ length: cluster.slots_free }, () => ({ kind: 'free', name: 'free' }));
+  const more = Array.from({ length: Math.max(0, cluster.max_slots - cluster.slots) }, () => ({ kind: 'more', name: 'the autoscaler may add it' }));
+  const squares = [...held, ...free, ...more].slice(0, MOST_DRAWN);
+  return (
+    <section class="panel" aria-labelledby="slots-title">
+      <h2 id="slots-title">Slots</h2>
+      <div class="slots" role="img" aria-label={`${held.length} slots held, ${cluster.slots_free} free, ${more.length} may be added`}>
+        {squares.map((square, i) => (
+          <i key={i} class={square.kind} title={square.name} />
+        ))}
+      </div>
+      <ul class="holders">
+        {cluster.used.map((use, i) => (
+          <li key={use.job_id}>
+            <i class={`held-${i % 5}`} aria-hidden="true" />
+            <a href={jobHash(use.job_id)}>{nameOf(use)}</a>
+            <small>
+              {use.slots} slot{use.slots === 1 ? '' : 's'}, {use.workers} worker{use.workers === 1 ? '' : 's'}
+            </small>
+          </li>
+        ))}
+        {cluster.used.length === 0 && <li class="hint">Nobody holds a slot.</li>}
+      </ul>
+    </section>
+  );
+}
+
+const nameOf = (use: { job_id: string; name: string | null }): string => use.name ?? `job ${use.job_id.slice(-8)}`;
+
+function Waiting({ cluster }: { cluster: Cluster }) {
+  return (
+    <section class="panel" aria-labelledby="waiting-title">
+      <h2 id="waiting-title">Waiting</h2>
+      {cluster.pending.length === 0 && <p class="hint">Nobody waits.</p>}
+      <ul class="pending">
+        {cluster.pending.map((job) => (
+          <li key={job.job_id}>
+            <a href={jobHash(job.job_id)}>{nameOf(job)}</a>
+            <small>needs {job.slots}</small>
+            <span>{job.reason}</span>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Nodes({ cluster }: { cluster: Cluster }) {
+  return (
+    <section class="panel" aria-labelledby="nodes-title">
+      <h2 id="nodes-title">Nodes</h2>
+      <div class="scroll-x" tabIndex={0} role="region" aria-label="Nodes">
+        <table class="plain">
+          <thead>
+            <tr>
+              <th>Address</th>
+              <th>State</th>
+              <th class="num">Slots</th>
+              <th class="num">Memory</th>
+              <th>Accelerator</th>
+              <th>Id</th>
+            </tr>
+          </thead>
+          <tbody>
+            {cluster.nodes.map((node) => (
+              <tr key={node.id}>
+                <td>{node.address}</td>
+                <td>
+                  <span class={`badge ${node.alive ? 'state-running' : 'state-lost'}`}>
+                    <i aria-hidden="true" />
+                    {node.alive ? 'alive' : 'gone'}
+                  </span>
+                </td>
+                <td class="num">{node.slots}</td>
+                <td class="num">{text(bytes(node.memory_bytes))}</td>
+                <td>{node.accelerator ?? '–'}</td>
+                <td>
+                  <code>{node.id.slice(0, 12)}</code>
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
 }

@@ -7,7 +7,9 @@ import { JobView } from '../../store/jobview';
 import { place } from '../../store/place';
 import { titleOf } from '../../wire/job';
 import { Charts } from './charts';
+import { CheckpointsPanel } from './checkpoints';
 import { JobHead } from './head';
+import { LogsPanel } from './logs';
 import { SpecPanel } from './spec';
 import { Stats } from './stats';
 import { Timeline } from './timeline';
@@ -17,6 +19,8 @@ const TABS = [
   ['', 'Overview'],
   ['timeline', 'Timeline'],
   ['workers', 'Workers'],
+  ['checkpoints', 'Checkpoints'],
+  ['logs', 'Logs'],
   ['spec', 'Spec'],
 ] as const;
 
@@ -71,6 +75,10 @@ function Tab({ view }: { view: JobView }) {
       return <Timeline view={view} />;
     case 'workers':
       return <WorkersPanel view={view} />;
+    case 'checkpoints':
+      return <CheckpointsPanel view={view} />;
+    case 'logs':
+      return <LogsPanel view={view} />;
     case 'spec':
       return <SpecPanel job={job} />;
     default:

@@ -1,0 +1,49 @@
+/** A line of a plan in the kinds that the page draws. */
+
+import type { PlanChoice } from '../wire/plan';
+import { MEMORY_KINDS, type MemoryKind } from './memory';
+
+/** Finer kinds of the planner and the one they belong to; a kind that nobody knows yet counts as gathered. */
+const HOME: Readonly<Record<string, MemoryKind>> = {
+  params: 'params',
+  grads: 'grads',
+  optimizer: 'optimizer',
+  master: 'optimizer',
+  activations_peak: 'activations',
+  activations: 'activations',
+  logits_peak: 'activations',
+};
+
+/** Bytes on one tier by kind. */
+export function partsOn(choice: PlanChoice, tier: string): { kind: MemoryKind; bytes: number }[] {
+  const sums = new Map<MemoryKind, number>(MEMORY_KINDS.map((kind) => [kind, 0]));
+  for (const [name, tiers] of Object.entries(choice.bytes_by_kind)) {
+    const kind = HOME[name] ?? 'gathered';
+    sums.set(kind, (sums.get(kind) ?? 0) + (tiers[tier] ?? 0));
+  }
+  return [...sums].map(([kind, bytes]) => ({ kind, bytes }));
+}
+
+export const bytesOn = (choice: PlanChoice, tier: string): number => partsOn(choice, tier).reduce((sum, part) => sum + part.bytes, 0);
+
+/** Tiers beside the device that this choice uses. */
+export const otherTiers = (choice: PlanChoice): string[] =>
+  [...new Set(Object.values(choice.bytes_by_kind).flatMap((tiers) => Object.keys(tiers).filter((t) => t !== 'device' && (tiers[t] ?? 0) > 0)))].sort();
+
+export const offloadsOf = (choices: readonly PlanChoice[]): string[] => [...new Set(choices.map((c) => c.offload))];
+export const sizesOf = (choices: readonly PlanChoice[]): number[] => [...new Set(choices.map((c) => c.workers))].sort((a, b) => a - b);
+export const stagesOf = (choices: readonly PlanChoice[]): number[] => [...new Set(choices.map((c) => c.stage))].sort((a, b) => a - b);
+
+/** Accelerators people have, for "what fits on which"; bytes as the makers sell them, less what a driver takes is not counted. */
+export const ACCELERATORS: readonly (readonly [string, number])[] = [
+  ['16 GiB', 16 * 2 ** 30],
+  ['24 GiB', 24 * 2 ** 30],
+  ['40 GiB', 40 * 2 ** 30],
+  ['80 GiB', 80 * 2 ** 30],
+  ['141 GiB', 141 * 2 ** 30],
+];
+
+/** The smallest memory that holds it with a tenth to spare. */
+export function smallestThatHolds(bytes: number): string {
+  return ACCELERATORS.find(([, size]) => bytes <= 0.9 * size)?.[0] ?? 'more than 141 GiB';
+}

@@ -1,5 +1,0 @@
-import { Empty } from '../../part/views';
-
-export function PlanPage() {
-  return <Empty title="Plan" />;
-}

@@ -1,5 +1,0 @@
-import { Empty } from '../../part/views';
-
-export function SubmitPage() {
-  return <Empty title="Submit" />;
-}

@@ -1,0 +1,76 @@
+/** The spec being written and what the service says to it, asked a moment after the last key. */
+
+import { signal } from '@preact/signals';
+import { shortened } from '../domain/draft';
+import type { Schemas } from '../domain/schema';
+import type { JobSpec } from '../wire/job';
+import type { DryRun } from '../wire/plan';
+import { asProblem, type FieldProblem, type Problem } from '../wire/problem';
+import { dryRun, getJob, getOpenApi } from '../wire/rest';
+
+const QUIET_MS = 300;
+
+export const FIRST_SPEC: JobSpec = {
+  model: 'gpt-tiny',
+  stage: 2,
+  precision: 'fp32',
+  workers: { min: 1, max: 3 },
+  training: { steps: 200, batch_size: 12, micro_batch_size: 2, seq_len: 128 },
+};
+
+export class Planner {
+  readonly spec = signal<JobSpec>(FIRST_SPEC);
+  readonly schemas = signal<Schemas | null>(null);
+  readonly answer = signal<DryRun | null>(null);
+  readonly problem = signal<Problem | null>(null);
+  readonly asking = signal(false);
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private ticket = 0;
+
+  constructor(start: JobSpec | null) {
+    if (start) this.spec.value = start;
+  }
+
+  async load(fromJob: string | null): Promise<void> {
+    void getOpenApi()
+      .then((document) => (this.schemas.value = document.components.schemas))
+      .catch((error: unknown) => (this.problem.value = asProblem(error)));
+    try {
+      if (fromJob) this.spec.value = shortened((await getJob(fromJob)).spec);
+    } catch (error) {
+      this.problem.value = asProblem(error);
+    }
+    await this.ask();
+  }
+
+  change(spec: JobSpec): void {
+    this.spec.value = spec;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.ask(), QUIET_MS);
+  }
+
+  stop(): void {
+    clearTimeout(this.timer);
+    this.ticket += 1;
+  }
+
+  /** What is wrong with a field, by its path. */
+  faultOf(path: string): FieldProblem | undefined {
+    return this.problem.value?.errors.find((e) => e.field === path || e.field.startsWith(`${path}.`));
+  }
+
+  private async ask(): Promise<void> {
+    const ticket = ++this.ticket;
+    this.asking.value = true;
+    try {
+      const answer = await dryRun(this.spec.value);
+      if (ticket !== this.ticket) return;
+      this.answer.value = answer;
+      this.problem.value = null;
+    } catch (error) {
+      if (ticket === this.ticket) this.problem.value = asProblem(error);
+    } finally {
+      if (ticket === this.ticket) this.asking.value = false;
+    }
+  }
+}
