@@ -231,6 +231,10 @@ class RayHost(Protocol):
 
     embedded: bool
 
+    def begin(self) -> None:
+        """Starts the embedded Ray in the background, so that the first job need not wait for it."""
+        ...
+
     async def ensure(self) -> str:
         """The address of a living Ray; starts or adopts the embedded one. Raises RayNotStarted."""
         ...

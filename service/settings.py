@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from pydantic import Field, field_validator
@@ -60,3 +61,16 @@ class Settings(BaseSettings):
         """Where controllers send their heartbeats."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "localhost") else self.host
         return self.public_url or f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a process that this one starts inherits, to be added to."""
+    return dict(os.environ)
+
+
+def ray_token() -> str | None:
+    """The token of a cluster that asks for one, where Ray itself looks for it."""
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if token := os.environ.get("RAY_AUTH_TOKEN"):
+        return token
+    return path.read_text().strip() if path.is_file() else None

@@ -20,7 +20,7 @@ from typing import Self
 from service.adapters.bus import LocalBus
 from service.adapters.clock import SystemClock
 from service.adapters.cluster import RayCapacity
-from service.adapters.database.migrate import ensure_schema
+from service.adapters.database.migrate import ensure_schema, head, upgrade
 from service.adapters.database.session import SqlDatabase
 from service.adapters.database.sqlite_lock import FileLock
 from service.adapters.embedded_ray import EmbeddedCapacity, EmbeddedRay
@@ -79,11 +79,12 @@ class Services:
             self.lock.take()
         await ensure_schema(self.database.url, may_upgrade=self.settings.database_url is None)
         await self.stream.start()
+        self.ray.begin()
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
 
     async def drain(self) -> None:
         """Before the port closes: with the embedded Ray, all attempts leave (bounded); with a cluster nothing stops."""
-        if self.ray.embedded and not self.attempts.leaving.is_set():
+        if self._task is not None and self.ray.embedded and not self.attempts.leaving.is_set():
             self.attempts.leaving.set()
             await self.reconciler.empty(timeout_s=self.settings.leave_timeout_s)
 
@@ -101,6 +102,13 @@ class Services:
         await self.database.close()
         if self.lock is not None:
             self.lock.release()
+
+
+def upgrade_database(settings: Settings) -> str:
+    """Brings the database of the settings to the newest revision, which it returns. Raises DatabaseUnavailable."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    upgrade(settings.resolved_database_url)
+    return head()
 
 
 def build(settings: Settings) -> Services:
@@ -154,6 +162,6 @@ def _data_plane(settings: Settings) -> tuple[RayHost, Capacity, Launcher]:
     """Where workers run: a Ray of our own on this machine, or a cluster."""
     if settings.ray_address is None:
         ray = EmbeddedRay(settings)
-        launcher = LocalProcesses(python=sys.executable, home=settings.home, service_url=settings.service_url)
+        launcher = LocalProcesses(python=sys.executable, home=settings.home, environment=ray.environment)
         return ray, EmbeddedCapacity(ray), launcher
     return RayAddress(settings.ray_address), RayCapacity(settings.ray_address), RayJobs(settings.ray_address)

@@ -11,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from service.adapters.database.unit_of_work import SqlUnit
 from service.domain.errors import DatabaseUnavailable
+from service.ports import UnitOfWork
 
 BUSY_TIMEOUT_MS = 30_000
 READERS = 5
@@ -34,10 +35,10 @@ class SqlDatabase:
         self._reader = _sqlite(parsed, "DEFERRED", READERS) if self.is_sqlite else self._writer
         self._turn = asyncio.Lock()
 
-    def write(self) -> SqlUnit:
+    def write(self) -> UnitOfWork:
         return SqlUnit(self._writer, writes=True, turn=self._turn if self.is_sqlite else None)
 
-    def read(self) -> SqlUnit:
+    def read(self) -> UnitOfWork:
         return SqlUnit(self._reader, writes=False, turn=None)
 
     async def ping(self) -> None:

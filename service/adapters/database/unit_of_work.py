@@ -18,6 +18,18 @@ from service.adapters.database.notices import SqlNotices
 from service.adapters.database.samples import SqlSamples
 from service.adapters.database.timeline import SqlEvents, SqlLogs
 from service.domain.errors import DatabaseUnavailable
+from service.ports import (
+    AttemptRows,
+    CheckpointRows,
+    EventRows,
+    JobRows,
+    KeyRows,
+    LeaseRows,
+    LogRows,
+    NoticeRows,
+    SampleRows,
+    SubmissionRows,
+)
 
 # The driver's ways to say that the database is away, full or locked; anything else is a fault of ours.
 _AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.DisconnectionError, OSError)
@@ -26,16 +38,16 @@ _AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.Disconn
 class SqlUnit:
     """The port `UnitOfWork`; a database that is away becomes DatabaseUnavailable wherever it shows."""
 
-    jobs: SqlJobs
-    submissions: SqlSubmissions
-    attempts: SqlAttempts
-    events: SqlEvents
-    samples: SqlSamples
-    checkpoints: SqlCheckpoints
-    logs: SqlLogs
-    keys: SqlKeys
-    leases: SqlLeases
-    notices: SqlNotices
+    jobs: JobRows
+    submissions: SubmissionRows
+    attempts: AttemptRows
+    events: EventRows
+    samples: SampleRows
+    checkpoints: CheckpointRows
+    logs: LogRows
+    keys: KeyRows
+    leases: LeaseRows
+    notices: NoticeRows
 
     def __init__(self, engine: AsyncEngine, *, writes: bool, turn: asyncio.Lock | None) -> None:
         self._engine = engine
@@ -67,7 +79,7 @@ class SqlUnit:
         self.logs = SqlLogs(connection)
         self.keys = SqlKeys(connection)
         self.leases = SqlLeases(connection)
-        self.notices = SqlNotices(connection)
+        self.notices = self._outbox = SqlNotices(connection)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -90,5 +102,5 @@ class SqlUnit:
 
     async def commit(self) -> None:
         """The notices leave last: their order is the order of commits."""
-        await self.notices.flush()
+        await self._outbox.flush()
         await self._connection.commit()

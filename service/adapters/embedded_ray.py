@@ -1,0 +1,197 @@
+"""The Ray that the service brings: started or adopted, kept alive while a service is there, ended whole."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from service.adapters.accelerators import Accelerator, accelerators
+from service.adapters.processes import end, is_alive, with_arguments, with_environment
+from service.adapters.ray_environment import MARK, ray_environment
+from service.domain.cluster import ClusterFacts, Node
+from service.domain.errors import ElastaneError, RayNotStarted
+from service.settings import Settings, inherited_environment
+
+MODULE = "service.adapters.ray_head"
+START_WITHIN_S = 100.0
+KEEPALIVE_S = 5.0
+DEFAULT_SLOTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """What `head.json` says."""
+
+    pid: int
+    address: str
+    slots: int
+
+
+class EmbeddedRay:
+    """The port `RayHost`."""
+
+    embedded = True
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = settings.home / "ray"
+        self._lock = asyncio.Lock()
+        self._head: Head | None = None
+        self._trouble: str | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For processes that attach to it."""
+        return ray_environment(self._folder)
+
+    @cached_property
+    def gpus(self) -> tuple[Accelerator, ...]:
+        return accelerators()
+
+    @property
+    def slots(self) -> int:
+        """Those of the Ray that runs, which may be an adopted one, else those that it will have."""
+        return self._head.slots if self._head else self._settings.slots or len(self.gpus) or DEFAULT_SLOTS
+
+    @property
+    def address(self) -> str:
+        return self._head.address if self._head else ""
+
+    def begin(self) -> None:
+        self._tasks = [asyncio.create_task(self._start_early()), asyncio.create_task(self._keep_alive())]
+
+    async def _start_early(self) -> None:
+        # Whoever launches asks again and hears the trouble then.
+        with contextlib.suppress(ElastaneError):
+            await self.ensure()
+
+    async def _keep_alive(self) -> None:
+        while True:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (self._folder / "keepalive").touch()
+            await asyncio.sleep(KEEPALIVE_S)
+
+    async def ensure(self) -> str:
+        async with self._lock:
+            if self._head is None or not is_alive(self._head.pid):
+                self._head = self._read_head()
+            if self._head is None:
+                self._head = await self._start()
+            self._trouble = None
+            return self._head.address
+
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    def _read_head(self) -> Head | None:
+        """None where there is none, or its guardian is gone and Ray with it."""
+        try:
+            head = Head(**json.loads((self._folder / "head.json").read_text()))
+        except (OSError, ValueError, TypeError):
+            return None
+        return head if head.pid in self._guardians() else None
+
+    def _guardians(self) -> list[int]:
+        return with_arguments([MODULE, str(self._folder)])
+
+    async def _start(self) -> Head:
+        """A guardian that a killed service has just started is waited for, not doubled."""
+        if not await asyncio.to_thread(self._guardians):
+            await asyncio.to_thread(self._spawn)
+        until = asyncio.get_running_loop().time() + START_WITHIN_S
+        while asyncio.get_running_loop().time() < until:
+            head = await asyncio.to_thread(self._read_head)
+            if head is not None:
+                return head
+            if not await asyncio.to_thread(self._guardians):
+                break
+            await asyncio.sleep(0.2)
+        log = self._folder / "ray.log"
+        self._trouble = f"the embedded Ray did not start; see {log}"
+        raise RayNotStarted(cause=_tail(log), log=str(log))
+
+    def _spawn(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self._folder / "head.json").unlink(missing_ok=True)
+        # What a guardian that was killed has left behind.
+        end(with_environment(f"{MARK}={self._folder}"), grace_s=1.0)
+        _write_token(self._folder / "token")
+        with (self._folder / "guardian.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", MODULE, "--folder", str(self._folder)),
+                    *("--slots", str(self.slots), "--gpus", str(len(self.gpus))),
+                    *("--orphan-timeout-s", str(self._settings.ray_orphan_timeout_s)),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=inherited_environment(),
+            )
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+        await asyncio.to_thread(self._end)
+        self._head = None
+
+    def _end(self) -> None:
+        end(self._guardians(), grace_s=8.0)
+        end(with_environment(f"{MARK}={self._folder}"), grace_s=1.0)
+        if self._process is not None:
+            self._process.wait()
+
+
+class EmbeddedCapacity:
+    """The port `Capacity`: what this machine offers is known without asking Ray."""
+
+    def __init__(self, ray: EmbeddedRay) -> None:
+        self._ray = ray
+
+    async def facts(self) -> ClusterFacts:
+        gpus = self._ray.gpus
+        node = Node(
+            id="local",
+            address="127.0.0.1",
+            alive=True,
+            slots=self._ray.slots,
+            memory_bytes=sum(gpu.memory_bytes for gpu in gpus) if gpus else _memory_bytes(),
+            accelerator=gpus[0].name if gpus else None,
+        )
+        return ClusterFacts(
+            nodes=(node,),
+            slot_kind="gpu" if gpus else "cpu",
+            max_slots=self._ray.slots,
+            address=self._ray.address,
+        )
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _write_token(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _tail(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return "it left no log"
+    return lines[-1][:300] if lines else "it said nothing"

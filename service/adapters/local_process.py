@@ -1,0 +1,77 @@
+"""Controllers as processes of this machine, detached, so that they outlive a service that is killed.
+
+A controller is found by its arguments: the attempt's id is among them. So launching twice gives one process, and a
+restarted service finds what a killed one started, without a file that could be missing or stale.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from service.adapters.processes import is_alive, send, with_arguments
+from service.domain.attempt import Liveness
+from service.ports import LaunchOrder
+from service.settings import inherited_environment
+
+MODULE = "workers.controller"
+
+
+class LocalProcesses:
+    """The port `Launcher`."""
+
+    def __init__(self, *, python: str, home: Path, environment: Mapping[str, str]) -> None:
+        self._python = python
+        self._home = home
+        self._environment = environment
+        self._known: dict[str, int] = {}
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    async def launch(self, order: LaunchOrder) -> None:
+        await asyncio.to_thread(self._launch, order)
+
+    def _launch(self, order: LaunchOrder) -> None:
+        if self._find(order.attempt_id) is not None:
+            return
+        folder = self._home / "logs" / order.job_id
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / f"attempt-{order.number}.log").open("ab") as log:
+            child = subprocess.Popen(
+                [
+                    *(self._python, "-m", MODULE, "--service", order.service_url),
+                    *("--job", order.job_id, "--attempt", order.attempt_id),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**inherited_environment(), **self._environment, "ELASTANE_ATTEMPT_TOKEN": order.token},
+            )
+        self._children[child.pid] = child
+        self._known[order.attempt_id] = child.pid
+
+    async def liveness(self, attempt_id: str) -> Liveness:
+        return await asyncio.to_thread(self._liveness, attempt_id)
+
+    def _liveness(self, attempt_id: str) -> Liveness:
+        return Liveness.GONE if self._find(attempt_id) is None else Liveness.ALIVE
+
+    def _find(self, attempt_id: str) -> int | None:
+        """Our own children are known by pid and must be reaped; others are looked for by their arguments."""
+        pid = self._known.get(attempt_id)
+        child = self._children.get(pid) if pid is not None else None
+        if child is not None and child.poll() is not None:
+            del self._children[child.pid], self._known[attempt_id]
+            return None
+        if child is not None and pid is not None and is_alive(pid):
+            return pid
+        found = with_arguments([MODULE, "--attempt", attempt_id])
+        return found[0] if found else None
+
+    async def end(self, attempt_id: str, *, force: bool) -> None:
+        pid = await asyncio.to_thread(self._find, attempt_id)
+        if pid is not None:
+            send([pid], signal.SIGKILL if force else signal.SIGTERM)

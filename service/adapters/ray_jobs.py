@@ -1,0 +1,101 @@
+"""Controllers on a cluster, submitted through Ray's job API; a submission's id is the attempt's."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cached_property
+
+import httpx
+
+from service.domain.attempt import Liveness
+from service.domain.errors import ClusterUnavailable
+from service.ports import LaunchOrder
+from service.settings import ray_token
+
+TIMEOUT_S = 20.0
+_LIVE = {"PENDING", "RUNNING"}
+
+
+class RayAddress:
+    """The port `RayHost` for a cluster that others run: controllers run inside it and find it by themselves."""
+
+    embedded = False
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def begin(self) -> None:
+        """Nothing to start."""
+
+    async def ensure(self) -> str:
+        return "auto"
+
+    def trouble(self) -> str | None:
+        return None
+
+    async def end(self) -> None:
+        """Not ours to end."""
+
+
+class RayJobs:
+    """The port `Launcher` over HTTP: importing Ray would cost this process seconds and hundreds of megabytes."""
+
+    def __init__(self, address: str) -> None:
+        self._url = dashboard_url(address)
+
+    @cached_property
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, headers=auth_headers(), trust_env=False)
+
+    async def launch(self, order: LaunchOrder) -> None:
+        if await self.liveness(order.attempt_id) is Liveness.ALIVE:
+            return
+        arguments = f"--service {order.service_url} --job {order.job_id} --attempt {order.attempt_id}"
+        body = {
+            "submission_id": submission_id(order.attempt_id),
+            "entrypoint": f"python -m workers.controller {arguments}",
+            "runtime_env": {"env_vars": {"ELASTANE_ATTEMPT_TOKEN": order.token}},
+            "metadata": {"job": order.job_id, "attempt": str(order.number)},
+        }
+        response = await self._send("POST", "/api/jobs/", body)
+        if response.status_code >= 400 and await self.liveness(order.attempt_id) is not Liveness.ALIVE:
+            raise ClusterUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")
+
+    async def liveness(self, attempt_id: str) -> Liveness:
+        try:
+            response = await self._send("GET", f"/api/jobs/{submission_id(attempt_id)}", None)
+        except ClusterUnavailable:
+            return Liveness.UNKNOWN
+        if response.status_code == 404:
+            return Liveness.GONE
+        if response.status_code != 200:
+            return Liveness.UNKNOWN
+        return Liveness.ALIVE if response.json().get("status") in _LIVE else Liveness.GONE
+
+    async def end(self, attempt_id: str, *, force: bool) -> None:
+        """Ray sends SIGTERM and, some seconds later, SIGKILL by itself."""
+        await self._send("POST", f"/api/jobs/{submission_id(attempt_id)}/stop", None)
+
+    async def _send(self, method: str, path: str, body: object) -> httpx.Response:
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                return await self._client.request(method, path, json=body)
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise ClusterUnavailable(f"{method} {path}: {error!r}") from error
+
+
+def submission_id(attempt_id: str) -> str:
+    return f"elastane-{attempt_id}"
+
+
+def dashboard_url(address: str) -> str:
+    """Ray's job API is at its dashboard: http://HOST:8265 unless the address already says a URL."""
+    if address.startswith(("http://", "https://")):
+        return address
+    host = address.removeprefix("ray://").rsplit(":", 1)[0] if ":" in address else address
+    return f"http://{host}:8265"
+
+
+def auth_headers() -> dict[str, str]:
+    token = ray_token()
+    return {"Authorization": f"Bearer {token}"} if token else {}
