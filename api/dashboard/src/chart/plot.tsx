@@ -90,11 +90,20 @@ export function Plot(props: PlotProps) {
     plot.current?.redraw(false);
   });
 
-  const { note } = content.value;
+  const { note, data } = content.value;
+  const [steps] = data;
+  const marked = markers.value;
   const readings = content.value.read(cursorStep.value);
-  const spoken = `${title}: ${readings.map((r) => `${r.label} ${r.text}`).join(', ') || 'no data yet'}`;
+  const spoken = `${title}: ${readings.map((r) => `${r.label} ${r.text}`).join(', ') || 'no data yet'}; ${marked.length} events marked`;
   return (
-    <figure class="plot">
+    <figure
+      class="plot"
+      data-chart={title}
+      data-points={steps.length}
+      data-first={steps[0]}
+      data-last={steps[steps.length - 1]}
+      data-markers={marked.map((m) => `${m.kind}@${m.step}`).join(' ')}
+    >
       <figcaption>
         <h3>{title}</h3>
         <ul class="readings">

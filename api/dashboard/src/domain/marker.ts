@@ -37,7 +37,7 @@ const TONES: Readonly<Record<string, Tone>> = {
 
 const TALL: ReadonlySet<string> = new Set(['resized', 'worker_lost', 'attempt_lost', 'recovered', 'failed', 'resumed', 'stage_changed', 'step_skipped']);
 
-export const toneOf = (kind: string): Tone => TONES[kind] ?? (/lost|fail|error|refus/.test(kind) ? 'bad' : 'calm');
+export const toneOf = (kind: string): Tone => TONES[kind] ?? (/lost|fail|error|refus|crash/.test(kind) ? 'bad' : 'calm');
 
 export const nameOf = (kind: string): string => kind.replaceAll('_', ' ');
 
@@ -50,6 +50,7 @@ function sizeOf(value: unknown): string | null {
   return min === max ? String(min) : `${min}–${max}`;
 }
 
+const LONGEST_IN_LINE = 80;
 const SHOWN_APART: ReadonlySet<string> = new Set(['from', 'to', 'reason', 'step', 'attempt']);
 
 /** `name_s` is a duration, `name_bytes` a size: the units are in the names. */
@@ -60,7 +61,7 @@ function detail(name: string, value: unknown): string | null {
     if (name === 'pid') return `pid ${value}`;
     return `${nameOf(name)} ${Number.isInteger(value) ? whole(value) : value.toPrecision(3)}`;
   }
-  if (typeof value === 'string' && value.length > 0 && value.length <= 80) return `${nameOf(name)} ${value}`;
+  if (typeof value === 'string' && value.length > 0 && value.length <= LONGEST_IN_LINE) return `${nameOf(name)} ${value}`;
   if (name === 'workers' && sizeOf(value)) return `workers ${sizeOf(value)}`;
   if (typeof value === 'boolean') return `${nameOf(name)} ${value ? 'yes' : 'no'}`;
   return null;
@@ -70,13 +71,19 @@ function detail(name: string, value: unknown): string | null {
 export function sentence(event: JobEvent): string {
   const { from, to, reason } = event.payload ?? {};
   const change = sizeOf(from) && sizeOf(to) ? ` ${sizeOf(from)} → ${sizeOf(to)} workers` : '';
+  // The service's own sentence says it all; what it has none for is told from the numbers.
+  if (event.message && !change) return `${nameOf(event.kind)} · ${event.message}`;
   const details = Object.entries(event.payload ?? {})
     .filter(([name]) => !SHOWN_APART.has(name))
     .map(([name, value]) => detail(name, value))
     .filter((part) => part !== null);
-  const words = [reason, event.message].filter((word) => typeof word === 'string' && word !== '');
-  return [nameOf(event.kind) + change, ...details, ...words.slice(0, 1)].join(' · ');
+  const words = typeof reason === 'string' && reason !== '' ? [reason] : [];
+  return [nameOf(event.kind) + change, ...details, ...words].join(' · ');
 }
+
+/** Texts too long for a line, as a traceback, by the name of their field. */
+export const longTexts = (event: JobEvent): [string, string][] =>
+  Object.entries(event.payload ?? {}).filter((field): field is [string, string] => typeof field[1] === 'string' && field[0] !== 'reason' && field[1].length > LONGEST_IN_LINE);
 
 export function markersOf(events: readonly JobEvent[]): Marker[] {
   return events

@@ -103,6 +103,8 @@ export class JobList {
     const known = this.byId.value.get(change.id);
     if (!known) return void this.fetchUnknown(change.id);
     this.put({ ...known, ...change });
+    // A notice leaves out when it started or ended, and what its memory was.
+    if (change.state !== known.state) void this.fetch(change.id);
   }
 
   private put(job: Job): void {
@@ -112,7 +114,12 @@ export class JobList {
   /** A job that was not in the list when it was fetched: a new one, or one further down that will come with its page. */
   private async fetchUnknown(id: string): Promise<void> {
     const oldest = this.jobs.value.at(-1)?.id ?? '';
-    if (this.asked.has(id) || (this.cursor !== null && id < oldest)) return;
+    if (this.cursor !== null && id < oldest) return;
+    await this.fetch(id);
+  }
+
+  private async fetch(id: string): Promise<void> {
+    if (this.asked.has(id)) return;
     this.asked.add(id);
     try {
       this.merge([await getJob(id)]);

@@ -71,18 +71,22 @@ export class JobView {
   async refetch(): Promise<void> {
     const ticket = ++this.fetching;
     try {
-      const job = await getJob(this.id);
+      await this.fetchJob();
       if (ticket !== this.fetching) return;
-      batch(() => {
-        const known = this.job.value;
-        if (!known || isNotOlder(known, job)) this.job.value = this.early.reduce(withChange, job);
-        this.early = [];
-        this.problem.value = null;
-      });
       await Promise.all([this.fetchEvents(), this.fetchWorkers(), this.fetchSeries()]);
     } catch (error) {
       if (ticket === this.fetching) this.problem.value = asProblem(error);
     }
+  }
+
+  private async fetchJob(): Promise<void> {
+    const job = await getJob(this.id);
+    batch(() => {
+      const known = this.job.value;
+      if (!known || isNotOlder(known, job)) this.job.value = this.early.reduce(withChange, job);
+      this.early = [];
+      this.problem.value = null;
+    });
   }
 
   private async fetchEvents(): Promise<void> {
@@ -121,6 +125,8 @@ export class JobView {
     const membersChanged = known.generation !== next.generation || known.state !== next.state;
     this.job.value = next;
     if (membersChanged) void this.fetchWorkers().catch(() => undefined);
+    // A notice leaves out when it started or ended, and what its memory was.
+    if (known.state !== next.state) void this.fetchJob().catch(() => undefined);
   }
 
   private onEvent(event: JobEvent): void {

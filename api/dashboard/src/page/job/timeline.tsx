@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { pointedStep } from '../../chart/cursor';
-import { nameOf, sentence, toneOf } from '../../domain/marker';
+import { longTexts, nameOf, sentence, toneOf } from '../../domain/marker';
 import { jobHash } from '../../domain/route';
 import { Moment } from '../../part/moment';
 import type { JobView } from '../../store/jobview';
@@ -57,6 +57,12 @@ function Line({ event }: { event: JobEvent }) {
       <span>
         <b>{nameOf(event.kind)}</b>
         {rest}
+        {longTexts(event).map(([name, words]) => (
+          <details key={name}>
+            <summary>{nameOf(name)}</summary>
+            <pre>{words}</pre>
+          </details>
+        ))}
       </span>
     </li>
   );

@@ -2,6 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { capital } from '../../domain/format';
+import { hashOf } from '../../domain/route';
 import { Dialog } from '../../part/dialog';
 import type { JobList } from '../../store/joblist';
 import { say, sayProblem } from '../../store/notice';
@@ -30,6 +31,9 @@ export function BulkBar({ list }: { list: JobList }) {
           {capital(verb)}
         </button>
       ))}
+      <a class="button" href={hashOf({ page: 'compare' }, { jobs: [...chosen.value].join(',') })}>
+        Compare
+      </a>
       <button type="button" class="button quiet" onClick={() => chooseAll([])}>
         Choose none
       </button>

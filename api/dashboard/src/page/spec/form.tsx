@@ -124,7 +124,8 @@ function OneField({ field, label, unit, planner }: { field: SpecField; label: st
   return (
     <label class="field">
       <span>
-        {label} {unit && <small>{unit}</small>}
+        {label}
+        {unit && `, ${unit}`}
       </span>
       <Input field={field} value={value} wrong={wrong} set={set} />
       <Fault planner={planner} path={path} />
@@ -133,7 +134,7 @@ function OneField({ field, label, unit, planner }: { field: SpecField; label: st
 }
 
 function Input({ field, value, wrong, set }: { field: SpecField; value: unknown; wrong: boolean; set(value: unknown): void }) {
-  const fallback = typeof field.fallback === 'object' ? '' : String(field.fallback ?? '');
+  const fallback = shortWord(field.fallback);
   if (field.kind === 'choice') {
     const shown = typeof value === 'object' || value === undefined ? fallback : String(value);
     const pick = (text: string): void => set(field.choices.find((choice) => String(choice) === text));
@@ -161,6 +162,13 @@ function Input({ field, value, wrong, set }: { field: SpecField; value: unknown;
       onInput={(e) => set(read(e.currentTarget.value))}
     />
   );
+}
+
+/** What stands in an empty field; of `{optimizer: none, ...}` and `{params: bf16, ...}` the word that is their short form. */
+function shortWord(fallback: unknown): string {
+  if (typeof fallback !== 'object' || fallback === null) return String(fallback ?? '');
+  const { optimizer, params } = fallback as { optimizer?: string; params?: string };
+  return optimizer ?? params ?? '';
 }
 
 function Fault({ planner, path }: { planner: Planner; path: string }) {

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from api.client import ElastaneClient
+from examples.local_service import ROOT, LocalService
+from tests.browser.chromium import NOT_FOUND, Tab, browser, find_chromium
+
+DIST = ROOT / "api" / "dashboard" / "dist" / "index.html"
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    executable = find_chromium()
+    if executable is None:
+        pytest.skip(NOT_FOUND)
+    assert DIST.is_file(), "the dashboard is not built: make dashboard"
+    with browser(executable) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def service(chromium: Browser) -> Iterator[LocalService]:
+    """Asked for after the browser, so that a machine without one starts no service either."""
+    local = LocalService(home=Path(tempfile.mkdtemp(prefix="el-browser-")), slots=4)
+    try:
+        local.start()
+        yield local
+    finally:
+        left = local.stop()
+        log = local.tail(200)
+        shutil.rmtree(local.home, ignore_errors=True)
+    assert left == [], f"these had to be killed: {left}\n{log}"
+
+
+@pytest.fixture(scope="session")
+def client(service: LocalService) -> Iterator[ElastaneClient]:
+    with ElastaneClient(service.url) as connected:
+        yield connected
+
+
+OpenTab = Callable[..., Tab]
+
+
+@pytest.fixture
+def open_tab(chromium: Browser, service: LocalService) -> Iterator[OpenTab]:
+    """A fresh tab. At the end of the test: nothing was asked outside the origin, nothing went wrong on the console."""
+    tabs: list[Tab] = []
+
+    def opened(**options: Any) -> Tab:
+        context = chromium.new_context(**{"viewport": {"width": 1400, "height": 1000}, **options})
+        tabs.append(Tab(context.new_page(), service.url))
+        return tabs[-1]
+
+    yield opened
+    for tab in tabs:
+        tab.page.context.close()
+    assert [tab.strangers for tab in tabs if tab.strangers] == []
+    assert [tab.errors for tab in tabs if tab.errors] == []
+
+
+@pytest.fixture
+def tab(open_tab: OpenTab) -> Tab:
+    return open_tab()

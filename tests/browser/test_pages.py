@@ -1,0 +1,103 @@
+"""What every page has: no serious fault for axe, both themes, a phone's width, keys, words where there is nothing."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from api.client import ElastaneClient
+from examples.local_service import ROOT
+from tests.browser.chromium import Tab
+from tests.browser.conftest import OpenTab
+from tests.browser.jobs import spec, wait_for
+
+AXE = ROOT / "api" / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"
+PLACES = [
+    "/jobs",
+    *(f"/jobs/{{job}}?tab={tab}" for tab in ("", "timeline", "workers", "checkpoints", "logs", "spec")),
+    "/submit",
+    "/submit?as=json",
+    "/plan",
+    "/cluster",
+    "/compare?jobs={job}",
+    "/nowhere",
+]
+
+
+@pytest.fixture(scope="module")
+def ended(client: ElastaneClient) -> str:
+    job_id: str = client.submit(spec("for-the-pages", steps=20, workers=2, most=2))["id"]
+    wait_for(lambda: client.job(job_id)["state"] == "succeeded", what="the end of the job")
+    return job_id
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("place", PLACES)
+def test_axe_finds_no_serious_fault(open_tab: OpenTab, ended: str, place: str, scheme: str) -> None:
+    page = open_tab(color_scheme=scheme, reduced_motion="reduce").open(place.format(job=ended))
+    page.wait_for_load_state("load")
+    expect(page.locator("main h1, main h2").first).to_be_visible()
+    page.wait_for_timeout(400)
+    # Evaluated by the debugger, which the page's policy against foreign scripts does not bind.
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    serious = [fault for fault in found["violations"] if fault["impact"] in ("serious", "critical")]
+    assert [(fault["id"], [node["target"] for node in fault["nodes"][:3]]) for fault in serious] == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_phone_needs_no_sideways_scrolling(open_tab: OpenTab, ended: str, place: str) -> None:
+    page = open_tab(viewport={"width": 360, "height": 740}).open(place.format(job=ended))
+    expect(page.locator("main h1, main h2").first).to_be_visible()
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_keys_go_where_they_say(tab: Tab, ended: str) -> None:
+    page = tab.open("/cluster")
+    expect(page.get_by_role("heading", name="Cluster")).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page.get_by_role("heading", name="Jobs", exact=True)).to_be_visible()
+    page.keyboard.press("/")
+    page.keyboard.type("for-the-pages")
+    expect(page.locator("[role=row][data-job]")).to_have_count(1)
+    assert "q=for-the-pages" in page.url
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("search")
+
+
+def test_a_filter_in_the_address_is_there_after_a_reload(tab: Tab, ended: str) -> None:
+    page = tab.open("/jobs?q=for-the-pages&state=ended")
+    expect(page.locator("[role=row][data-job]")).to_have_count(1)
+    page.reload()
+    expect(page.get_by_role("searchbox")).to_have_value("for-the-pages")
+    page.get_by_role("button", name="active").click()
+    expect(page.get_by_role("heading", name="No job matches")).to_be_visible()
+
+
+def test_the_chosen_theme_outlasts_a_reload(open_tab: OpenTab, ended: str) -> None:
+    page = open_tab(color_scheme="light").open("/jobs")
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Change to dark").click()
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert dark != light
+    page.reload()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_a_job_that_does_not_exist_is_said_to_be_none(tab: Tab, ended: str) -> None:
+    page = tab.open("/jobs/00000000-0000-7000-8000-000000000000")
+    expect(page.get_by_role("alert")).to_be_visible()
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    assert all("404" in error for error in tab.errors)
+    tab.errors.clear()
+
+
+def test_an_ended_job_shows_its_whole_curve_and_its_workers_at_the_end(tab: Tab, ended: str) -> None:
+    page = tab.open(f"/jobs/{ended}")
+    figure = page.locator('figure[data-chart="Loss"]')
+    expect(figure).to_have_attribute("data-points", "20")
+    expect(page.locator("[data-stat=workers]")).to_have_text("2")
+    expect(page.locator("[data-rank]")).to_have_count(2)
