@@ -10,6 +10,7 @@ from api.problems import ProblemError, problem_response
 BODY_LIMIT_BYTES = 1 << 20
 # A heartbeat brings a backlog of facts after the service was away.
 INTERNAL_LIMIT_BYTES = 32 << 20
+DRAIN_BYTES = 64 << 20
 
 
 class BodyLimit:
@@ -25,9 +26,20 @@ class BodyLimit:
         limit = INTERNAL_LIMIT_BYTES if scope["path"].startswith("/internal/") else BODY_LIMIT_BYTES
         declared = Headers(scope=scope).get("content-length", "0")
         if not declared.isdigit() or int(declared) > limit:
+            await _drained(receive)
             await problem_response(_too_large(limit), path=scope["path"])(scope, receive, send)
             return
         await self._app(scope, _counted(receive, limit), send)
+
+
+async def _drained(receive: Receive) -> None:
+    """Throws away what comes, up to a bound: a client that is still sending would see a reset, not the answer."""
+    seen = 0
+    while seen < DRAIN_BYTES:
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
 
 
 def _counted(receive: Receive, limit: int) -> Receive:

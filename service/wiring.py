@@ -29,7 +29,7 @@ from service.adapters.local_process import LocalProcesses
 from service.adapters.ray_jobs import RayAddress, RayJobs
 from service.adapters.tokens import RandomTokens
 from service.attempts import Attempts
-from service.census import Census
+from service.census import Census, Readiness
 from service.checkpoints import Checkpoints
 from service.cluster import Cluster
 from service.jobs import Jobs
@@ -81,6 +81,13 @@ class Services:
         await self.stream.start()
         self.ray.begin()
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
+
+    async def readiness(self) -> Readiness:
+        """What the census found, and whether the reconciler still looks."""
+        found = await self.census.readiness()
+        alive = self._task is not None and not self._task.done()
+        checks = {**found.checks, "reconciler": "ok" if alive else "it has ended; restart the service"}
+        return Readiness(ready=found.ready and alive, checks=checks)
 
     async def drain(self) -> None:
         """Before the port closes: with the embedded Ray, all attempts leave (bounded); with a cluster nothing stops."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import socket
@@ -39,7 +40,8 @@ def serve(options: dict[str, Any], *, as_json: bool) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     server = Server(create_app(settings), settings, as_json=as_json)
-    server.run(sockets=[listener])
+    with contextlib.suppress(SystemExit):  # uvicorn's word for a lifespan that did not start
+        server.run(sockets=[listener])
     listener.close()
     failure = server.app.state.setup_error
     if failure is not None:

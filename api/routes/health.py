@@ -31,7 +31,7 @@ async def healthz() -> schemas.Health:
 )
 async def readyz(services: AppServices) -> Any:
     """The database answers, the reconciler looks, Ray can be used."""
-    found = await services.census.readiness()
+    found = await services.readiness()
     body = schemas.Readiness(ready=found.ready, checks=dict(found.checks))
     return JSONResponse(body.model_dump(), 200 if found.ready else 503)
 

@@ -29,9 +29,7 @@ class ListQuery(QueryParameters):
     state: JobState | None = None
     name: Annotated[str | None, Field(pattern=r"^[a-z0-9-]{1,63}$")] = None
     limit: int = Field(50, ge=1, le=200)
-    cursor: Annotated[
-        str | None, Field(max_length=500, pattern=r"^[\x21-\x7e]+$", description="`next_cursor` of a page")
-    ] = None
+    cursor: Annotated[str | None, Field(pattern=r"^[0-9a-f-]{36}$", description="`next_cursor` of a page")] = None
 
 
 class EventsQuery(QueryParameters):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import socket
 import threading
@@ -29,9 +30,11 @@ SLOTS = 1000
 
 
 class NoRay:
-    """There is none, and none is missed."""
+    """There is none, and none is missed. As with a cluster, nothing stops when the service does."""
 
-    embedded = True
+    embedded = False
+
+    def begin(self) -> None: ...
 
     async def ensure(self) -> str:
         return "nowhere"
@@ -82,10 +85,14 @@ class LiveService:
         self.settings = settings.model_copy(update={"port": self.port})
         self.http = httpx.Client(base_url=self.url, timeout=20.0, trust_env=False)
         self._server = Server(create_app(self.settings, wire=self._wire), self.settings, as_json=True)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
         wait_until(lambda: self._server.started or not self._thread.is_alive())
         assert self._server.started, self._server.app.state.setup_error
+
+    def _run(self) -> None:
+        with contextlib.suppress(SystemExit):  # a start that failed; the constructor tells
+            self._server.run(sockets=[self._listener])
 
     def _wire(self, settings: Settings) -> Services:
         services = build(settings)
@@ -204,4 +211,4 @@ def wait_until(holds: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
 
 
 def settings(home: Path, **over: Any) -> Settings:
-    return Settings(home=home, port=0, tick_s=0.1, leave_timeout_s=0.0, **over)
+    return Settings(home=home, tick_s=0.1, leave_timeout_s=0.0, **{"port": 0, **over})

@@ -126,7 +126,11 @@ def test_a_bad_spec_is_refused_as_a_problem(service: LiveService, spec: Any) -> 
         ({"model": "gpt-tiny", "stge": 1}, "stge", "stage"),
         ({"model": "gpt-tiny", "training": {"step": 1}}, "training.step", "steps"),
         ({"model": "gpt-tinny"}, "model", "gpt-tiny"),
-        ({"model": "gpt-tiny", "training": {"batch_size": 5, "micro_batch_size": 2}}, "training.micro_batch_size", ""),
+        (
+            {"model": "gpt-tiny", "training": {"batch_size": 5, "micro_batch_size": 2}},
+            "training.batch_size",
+            "multiple",
+        ),
     ],
 )
 def test_a_wrong_field_is_named_with_the_way_out(service: LiveService, spec: Any, field: str, word: str) -> None:
