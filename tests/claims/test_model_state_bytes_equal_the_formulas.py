@@ -1,4 +1,4 @@
-"""Claim: between steps a rank holds the bytes of the ZeRO formulas, by its own account and by the tensors that exist."""
+"""Claim: between steps a rank holds the bytes of the ZeRO formulas, by its own account and by what exists."""
 
 from __future__ import annotations
 

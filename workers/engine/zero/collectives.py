@@ -9,13 +9,18 @@ On other devices the group's own collectives run, on a queue of their own for ga
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from workers.engine.states import Traffic
+
+# Messages match by tag, and all engines of a process may share a group: no tag of a group is used twice.
+_TAGS: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
 
 class GroupGone(RuntimeError):
@@ -50,7 +55,7 @@ class Collectives:
         self._exchanges = device.type == "cpu"
         self._reductions = None if self._exchanges else _second_queue(group)
         self.device = device
-        self._tag = 0
+        self._tags = _TAGS.setdefault(group, count(1))
         self._elements: dict[str, int] = {}
         self._bytes_sent = 0
         self._calls = 0
@@ -139,14 +144,14 @@ class Collectives:
 
     def _exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> Pending:
         """outgoing[r] to rank r, incoming[r] from rank r; every rank meets its neighbours in turn."""
-        group, self._tag = self._alive(), self._tag + 1
+        group, tag = self._alive(), next(self._tags)
         works = []
         for distance in range(1, self.world):
             source = (self.rank - distance) % self.world
-            works.append(group.recv([incoming[source]], source, self._tag))
+            works.append(group.recv([incoming[source]], source, tag))
         for distance in range(1, self.world):
             target = (self.rank + distance) % self.world
-            works.append(group.send([outgoing[target]], target, self._tag))
+            works.append(group.send([outgoing[target]], target, tag))
         return Pending(works)
 
     def _count(self, name: str, whole: Tensor) -> bool:

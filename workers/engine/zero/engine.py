@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -30,6 +32,19 @@ from workers.layout.layout import Layout, Piece
 CLIP_EPS = 1e-6
 # Squares summed in fp32 at a time; the sums are added in fp64. A plain fp32 norm of 10M elements is off by 1e-3.
 NORM_ROW = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Agreed:
+    """Sums over the ranks: squares of the gradient, its non-finite elements, ranks with gradients that came late, the
+    caller's tally, per parameter the ranks that had a gradient, and what the passes have shown."""
+
+    square: float
+    bad: float
+    late: float
+    tally: tuple[float, ...]
+    touched: tuple[float, ...]
+    habits: tuple[float, ...]
 
 
 class ZeroEngine:
@@ -71,17 +86,8 @@ class ZeroEngine:
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> Tensor:
         try:
             if weight == 0.0:
-                self._passes.join(last=last)
-                return torch.zeros((), device=self._device)
-            loss: Tensor = self._model(self._precision.cast_inputs(batch))
-            if loss.numel() != 1:
-                raise ValueError(
-                    f"model(batch) returned shape {tuple(loss.shape)}; the engine needs the mean loss, a scalar"
-                )
-            self._passes.begin_backward(last=last)
-            (loss.float() * weight).backward()  # type: ignore[no-untyped-call]
-            self._passes.end_backward()
-            return loss.detach()
+                return self._surplus(batch, last=last)
+            return self._forward_backward(batch, weight=weight, last=last)
         except BaseException:
             self._passes.abandon()
             raise
@@ -111,8 +117,7 @@ class ZeroEngine:
     def commit_load(self) -> None:
         for unit in self._units:
             self._publish(unit, unit.flats)
-        for unit in self._units:
-            unit.wait()
+        self._settle()
 
     def scalars(self) -> dict[str, Any]:
         return {"steps": dict(zip(self._param_names, self._steps, strict=True))}
@@ -181,29 +186,56 @@ class ZeroEngine:
         )
         weakref.finalize(self, self._hooks.remove)
 
+    def _forward_backward(self, batch: Any, *, weight: float, last: bool) -> Tensor:
+        loss: Tensor = self._model(self._precision.cast_inputs(batch))
+        if loss.numel() != 1:
+            raise ValueError(f"model(batch) returned shape {tuple(loss.shape)}; the engine needs the mean loss")
+        self._passes.begin_backward(last=last)
+        (loss.float() * weight).backward()  # type: ignore[no-untyped-call]
+        self._passes.end_backward()
+        return loss.detach()
+
+    def _surplus(self, batch: Any, *, last: bool) -> Tensor:
+        """Join the others with zeros. Where units are gathered as modules use them, the modules run here too: what they
+        use, and how often, is known by running them."""
+        if self._stage.gather is Gather.AROUND_USE and batch is not None:
+            with self._reducer.muted(self._units):
+                return self._forward_backward(batch, weight=0.0, last=last)
+        self._passes.join(last=last)
+        return torch.zeros((), device=self._device)
+
     def _step(self, lr_scale: float, tally: Sequence[float]) -> StepOutcome:
         self._reducer.drain()
-        square, bad, late, touched, total = self._agree(tally)
-        if late:
+        agreed = self._agree(tally)
+        if agreed.late:
             self._reducer.flush(self._units)
-            square, bad, _, touched, total = self._agree(tally)
-        norm = math.sqrt(square) if not bad else math.nan
-        if not bad:
-            self._update(lr_scale, self._divisor(norm), touched)
+            agreed = self._agree(tally)
+        norm = math.nan if agreed.bad else math.sqrt(agreed.square)
+        if not agreed.bad:
+            self._update(lr_scale, self._divisor(norm), agreed.touched)
+        self._passes.habits.adopt(agreed.habits)
         self._reducer.start_step(self._units)
-        return StepOutcome(grad_norm=norm, skipped=bool(bad), tally=tuple(total))
+        self._settle()
+        return StepOutcome(grad_norm=norm, skipped=agreed.bad > 0, tally=agreed.tally)
 
-    def _agree(self, tally: Sequence[float]) -> tuple[float, float, float, list[float], list[float]]:
-        """Over all ranks: [sum of squares, non-finite elements, late gradients, tally, who had a gradient]."""
+    def _agree(self, tally: Sequence[float]) -> _Agreed:
         square, bad = 0.0, 0
         for unit in self._units:
             for flat in unit.trainable:
                 flat_square, flat_bad = _sum_of_squares(self._reducer.own_gradient(flat))
                 square, bad = square + flat_square, bad + flat_bad
         late = any(flat.holds_gradients() for unit in self._units for flat in unit.trainable)
-        sums = self._collectives.agree([square, float(bad), float(late), *tally, *self._reducer.touched])
-        split = 3 + len(tally)
-        return sums[0], sums[1], sums[2], sums[split:], sums[3:split]
+        habits = self._passes.habits.votes(rank=self._collectives.rank)
+        touched = self._reducer.touched
+        sums = iter(self._collectives.agree([square, bad, late, *tally, *touched, *habits]))
+        return _Agreed(
+            square=next(sums),
+            bad=next(sums),
+            late=next(sums),
+            tally=tuple(islice(sums, len(tally))),
+            touched=tuple(islice(sums, len(touched))),
+            habits=tuple(sums),
+        )
 
     def _divisor(self, norm: float) -> float:
         if self._clip_norm is None:
@@ -255,6 +287,11 @@ class ZeroEngine:
             self._state.derive_params(flat)
             if self._stage.gather is Gather.AFTER_STEP:
                 unit.pending.append(self._collectives.gather(flat.full, flat.own))
+
+    def _settle(self) -> None:
+        """No message between steps: one that nobody takes any more would stall its connection."""
+        for unit in self._units:
+            unit.wait()
 
     def _held(self) -> Held:
         mine, rank = self.layout(), self._collectives.rank

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Unit
-from workers.engine.zero.prefetch import Action, Launch, Launches, backward_launches, forward_launches
+from workers.engine.zero.prefetch import Action, Habits, Launch, Launches, backward_launches, forward_launches
 from workers.engine.zero.reduction import Reducer
 from workers.engine.zero.stages import Gather, Reduce, Stage
 from workers.engine.zero.state import TrainingState
@@ -26,7 +26,7 @@ class Passes:
         self, *, stage: Stage, units: Sequence[Unit], collectives: Collectives, reducer: Reducer, state: TrainingState
     ) -> None:
         self._units = units
-        self._order = [unit.index for unit in units]
+        self.habits = Habits(len(units))
         self._collectives = collectives
         self._reducer = reducer
         self._state = state
@@ -42,7 +42,7 @@ class Passes:
         self.phase = Phase.FORWARD
         for unit in self._units:
             unit.begin_pass()
-        self._launches = self._list(forward_launches(self._order) if self._gathers else ())
+        self._launches = self._list(forward_launches(self.habits.order) if self._gathers else ())
 
     def before_forward(self, unit: Unit) -> None:
         """The unit's parameters are about to be read: in the forward, or at a recomputation in the backward."""
@@ -52,7 +52,7 @@ class Passes:
             unit.wait()
 
     def after_forward(self, unit: Unit) -> None:
-        if self._gathers and self.phase is Phase.FORWARD:
+        if self._gathers and self.phase is Phase.FORWARD and unit.index not in self.habits.again:
             self._release(unit)
 
     def end_forward(self) -> None:
@@ -63,7 +63,9 @@ class Passes:
     def begin_backward(self, *, last: bool) -> None:
         self.phase = Phase.BACKWARD
         self._reducing = last or self._reduces_each
-        self._launches = self._list(backward_launches(self._order, gathers=self._gathers, reduces=self._reducing))
+        self._launches = self._list(
+            backward_launches(self.habits.order, gathers=self._gathers, reduces=self._reducing, late=self.habits.again)
+        )
         if self._gathers:
             self._request(self._units[0])
 
@@ -93,7 +95,7 @@ class Passes:
         self.phase = Phase.IDLE
 
     def join(self, *, last: bool) -> None:
-        """A micro-step without a micro-batch: every collective of the others, with zeros."""
+        """A micro-step without a forward: every collective of the others, with zeros."""
         self.begin_forward()
         self.end_forward()
         self.begin_backward(last=last)
@@ -112,7 +114,7 @@ class Passes:
         return Launches(launches, start=self._start, ready=self._is_complete)
 
     def _is_complete(self, index: int) -> bool:
-        return self._units[index].complete
+        return self._units[index].complete and index not in self.habits.again
 
     def _start(self, launch: Launch) -> None:
         unit = self._units[launch.unit]
@@ -122,9 +124,12 @@ class Passes:
             self._reducer.launch(unit)
 
     def _request(self, unit: Unit) -> None:
+        self.habits.use(unit.index)
         self._launches.reach_gather(unit.index)
         if not unit.whole:
-            # Used again after its release: every rank comes here alike, since all run the same modules.
+            # Used again after its release. Every rank comes here alike, since all run the same modules; from the next
+            # step on the unit stays whole between its uses.
+            self.habits.use_again(unit.index)
             self._gather(unit)
         unit.wait()
         self._launches.allow_next_gather(unit.index)
@@ -155,7 +160,7 @@ class Passes:
 
     def _release_if_done(self, unit: Unit) -> None:
         """A trainable parameter's last use is over when its gradient is there; a frozen one's when the inputs' are."""
-        if self._gathers and unit.complete and unit.inputs_awaited <= 0:
+        if self._gathers and unit.complete and unit.inputs_awaited <= 0 and unit.index not in self.habits.again:
             self._release(unit)
 
     def _run_out(self) -> None:

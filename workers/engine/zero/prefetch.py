@@ -8,7 +8,7 @@ waits for an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import pairwise
@@ -29,19 +29,23 @@ def forward_launches(order: Sequence[int]) -> tuple[Launch, ...]:
     return tuple(Launch(Action.GATHER, unit) for unit in order)
 
 
-def backward_launches(order: Sequence[int], *, gathers: bool, reduces: bool) -> tuple[Launch, ...]:
+def backward_launches(
+    order: Sequence[int], *, gathers: bool, reduces: bool, late: Collection[int] = ()
+) -> tuple[Launch, ...]:
     """The root (first of `order`) is gathered first and reduced last; the others go in reverse.
 
-    A unit is gathered when the last but one before it is reduced: two units are whole at a time.
+    A unit is gathered when the last but one before it is reduced: two units are whole at a time. Units of `late` are
+    used more than once: their gradients are all there at the end only.
     """
     root, *others = order
     others.reverse()
     launches = [Launch(Action.GATHER, root)]
     for position, unit in enumerate(others):
-        if position >= 2:
+        if position >= 2 and others[position - 2] not in late:
             launches.append(Launch(Action.REDUCE, others[position - 2]))
         launches.append(Launch(Action.GATHER, unit))
-    launches += [Launch(Action.REDUCE, unit) for unit in [*others[-2:], root]]
+    in_time = [unit for unit in others[-2:] if unit not in late]
+    launches += [Launch(Action.REDUCE, unit) for unit in [*in_time, *(u for u in others if u in late), root]]
     wanted = {Action.GATHER: gathers, Action.REDUCE: reduces}
     return tuple(launch for launch in launches if wanted[launch.action])
 
@@ -94,3 +98,42 @@ class Launches:
         self._cursor += 1
         self._start(launch)
         return launch
+
+
+class Habits:
+    """What the passes have shown of the model: the order in which units are used, and which are used again.
+
+    Every rank must hold the same, so it changes only by what the ranks agreed in a step's reduction.
+    """
+
+    def __init__(self, num_units: int) -> None:
+        self.order = list(range(num_units))
+        self.again: set[int] = set()
+        self._learnt = False
+        self._seen: list[int] = []
+        self._seen_again: set[int] = set()
+
+    def use(self, unit: int) -> None:
+        if not self._learnt and unit not in self._seen:
+            self._seen.append(unit)
+
+    def use_again(self, unit: int) -> None:
+        self._seen_again.add(unit)
+
+    def votes(self, *, rank: int) -> list[float]:
+        """This rank's part of the reduction: who was used again and, until it is known, the order on rank 0."""
+        votes = [float(unit in self._seen_again) for unit in range(len(self.order))]
+        if not self._learnt:
+            places = {unit: place for place, unit in enumerate(self._seen, start=1)} if rank == 0 else {}
+            votes += [float(places.get(unit, 0)) for unit in range(len(self.order))]
+        return votes
+
+    def adopt(self, sums: Sequence[float]) -> None:
+        count = len(self.order)
+        self.again |= {unit for unit in range(count) if sums[unit]}
+        if self._learnt:
+            return
+        places = sums[count:]
+        self._learnt = any(places)
+        # What rank 0 did not use comes last; the root stays first.
+        self.order.sort(key=lambda unit: (unit != 0, places[unit] or count + 1, unit))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -62,6 +63,7 @@ class Reducer:
         self._shared: list[Pending] = []
         self._views: dict[tuple[int, int], list[Tensor]] = {}
         self.buffers = Buffers(collectives.device)
+        self._muted = False
         # 1 where a parameter received a gradient in this step, by the engine's parameter number.
         self.touched = bytearray(num_params)
 
@@ -101,6 +103,21 @@ class Reducer:
         """Forget what is under way: its group is dying."""
         self._under_way.clear()
         self._shared.clear()
+
+    @contextmanager
+    def muted(self, units: Sequence[Unit]) -> Iterator[None]:
+        """Gradients that arrive meanwhile do not count: zeros take their place. Those from before keep their turn."""
+        params = [param for unit in units for flat in unit.trainable for param in flat.params]
+        before = [param.grad for param in params]
+        for param in params:
+            param.grad = None
+        self._muted = True
+        try:
+            yield
+        finally:
+            self._muted = False
+            for param, grad in zip(params, before, strict=True):
+                param.grad = grad
 
     def own_gradient(self, flat: Flat) -> Tensor:
         """This rank's part of the reduced gradient."""
@@ -155,7 +172,7 @@ class Reducer:
         places = self._places(flat, vector)
         into, grads = [], []
         for number, (place, grad) in enumerate(zip(places, flat.take_gradients(), strict=True), start=flat.first_param):
-            if grad is not None:
+            if grad is not None and not self._muted:
                 into.append(place)
                 grads.append(grad)
                 self.touched[number] = 1

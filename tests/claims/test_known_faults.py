@@ -1,0 +1,151 @@
+"""The faults of other engines, each as a scenario that must end like one plain process on the whole batch."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from tests.claims.ranks import on_ranks, world_group
+from tests.claims.scenarios import (
+    Adapted,
+    Branches,
+    Layer,
+    Micro,
+    Odd,
+    Recomputed,
+    Repeated,
+    Scenario,
+    Tied,
+    TiedBlocks,
+    plain_run,
+)
+from tests.claims.training import zero_engine
+from workers.engine.states import StateKind
+from workers.engine.zero.engine import ZeroEngine
+
+
+def _plain(count: int, way: str = "head") -> list[Micro]:
+    return [(number, way) for number in range(count)]
+
+
+def _freeze_head_on_even_steps(model: nn.Module, step: int) -> None:
+    assert isinstance(model, Branches)
+    model.head.requires_grad_(step % 2 == 1)
+
+
+SCENARIOS = {
+    "the_number_of_backwards_may_change_from_step_to_step": Scenario(
+        model=Branches, micros=lambda step: _plain([2, 6, 1][step - 1])
+    ),
+    "a_head_used_in_one_micro_batch_counts_once_and_leaves_nothing_stale": Scenario(
+        model=Branches, micros=lambda step: [(1, ""), (2, "head" if step != 3 else ""), (3, ""), (4, ""), (5, "")]
+    ),
+    "a_branch_used_on_one_rank_only": Scenario(
+        model=Branches, micros=lambda step: [(1, "head"), (2, "skip1"), (3, "skip0 skip2"), (4, "skip1 head")]
+    ),
+    "a_block_that_no_rank_used_does_not_age": Scenario(
+        model=Branches, micros=lambda step: _plain(4, "skip1 head" if step % 2 else "head")
+    ),
+    "a_parameter_frozen_on_alternate_steps_keeps_its_own_step_count": Scenario(
+        model=Branches, micros=lambda step: _plain(3), before=_freeze_head_on_even_steps
+    ),
+    "a_tied_embedding_of_seven_rows": Scenario(model=Tied, micros=lambda step: _plain(3)),
+    "a_matrix_tied_across_blocks": Scenario(model=TiedBlocks, micros=lambda step: _plain(4)),
+    "a_norm_far_below_epsilon": Scenario(model=Branches, micros=lambda step: _plain(4), clip_norm=1e-9),
+    "no_clipping": Scenario(model=Branches, micros=lambda step: _plain(4), clip_norm=None),
+    "frozen_matrices_under_recomputation": Scenario(
+        model=partial(Recomputed, Adapted, reentrant=False), micros=lambda step: _plain(3)
+    ),
+    "frozen_matrices_under_reentrant_recomputation": Scenario(
+        model=partial(Recomputed, Adapted, reentrant=True), micros=lambda step: _plain(3)
+    ),
+    "blocks_under_recomputation": Scenario(
+        model=partial(Recomputed, Layer, reentrant=False), micros=lambda step: _plain(3)
+    ),
+    "blocks_under_reentrant_recomputation": Scenario(
+        model=partial(Recomputed, Layer, reentrant=True), micros=lambda step: _plain(3)
+    ),
+    "blocks_used_twice": Scenario(model=Repeated, micros=lambda step: _plain(3)),
+    "blocks_used_twice_under_reentrant_recomputation": Scenario(
+        model=partial(Recomputed, Layer, reentrant=True, repeats=2), micros=lambda step: _plain(3)
+    ),
+    "scalar_empty_non_contiguous_and_frozen_parameters": Scenario(model=Odd, micros=lambda step: _plain(5)),
+}
+
+
+def _run(engine: ZeroEngine, scenario: Scenario, model: nn.Module, rank: int, world: int) -> list[float]:
+    norms = []
+    for step in range(1, scenario.steps + 1):
+        scenario.before(model, step)
+        micros = list(scenario.micros(step))
+        mine = micros[rank::world]
+        calls = -(-len(micros) // world)
+        for call in range(calls):
+            micro, weight = (mine[call], 1 / len(micros)) if call < len(mine) else (micros[0], 0.0)
+            engine.micro_step(micro, weight=weight, last=call == calls - 1)
+        norms.append(engine.step(lr_scale=1.0).grad_norm)
+    return norms
+
+
+def _masters(engine: ZeroEngine, rank: int) -> list[tuple[str, int, torch.Tensor]]:
+    pieces = engine.layout().of(rank)
+    return [(p.tensor, p.interval.start, engine.export(StateKind.MASTER, p).clone()) for p in pieces]
+
+
+def _all_scenarios(rank: int, world: int) -> dict[str, list[tuple[list[tuple[str, int, torch.Tensor]], list[float]]]]:
+    ends = {}
+    for name, scenario in SCENARIOS.items():
+        ends[name] = []
+        for stage in range(4):
+            model = scenario.build()
+            engine = zero_engine(model, world_group(), stage=stage, clip_norm=scenario.clip_norm)
+            norms = _run(engine, scenario, model, rank, world)
+            assert engine.footprint().gathered_bytes == 0, f"{name}, stage {stage}: whole units left"
+            ends[name].append((_masters(engine, rank), norms))
+    return ends
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ends(
+    request: pytest.FixtureRequest,
+) -> list[dict[str, list[tuple[list[tuple[str, int, torch.Tensor]], list[float]]]]]:
+    """All scenarios at all stages in one start of the ranks."""
+    return on_ranks(request.param, _all_scenarios)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_ends_like_one_plain_process(name: str, ends: list[dict[str, list]]) -> None:
+    expected, expected_norms = plain_run(SCENARIOS[name])
+    for rank, of_rank in enumerate(ends):
+        for stage, (masters, norms) in enumerate(of_rank[name]):
+            where = f"stage {stage}, rank {rank}"
+            torch.testing.assert_close(torch.tensor(norms), torch.tensor(expected_norms), rtol=1e-5, atol=1e-12)
+            assert masters, where
+            for tensor, start, values in masters:
+                wanted = expected[tensor].reshape(-1)[start : start + values.numel()]
+                torch.testing.assert_close(values, wanted, rtol=1e-5, atol=1e-6, msg=partial(_at, f"{where}, {tensor}"))
+
+
+def _at(where: str, message: str) -> str:
+    return f"{where}: {message}"
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_rank_sees_one_and_the_same_norm(name: str, ends: list[dict[str, list]]) -> None:
+    for stage in range(4):
+        assert len({tuple(of_rank[name][stage][1]) for of_rank in ends}) == 1
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_every_element_is_held(name: str, ends: list[dict[str, list]]) -> None:
+    model = SCENARIOS[name].build()
+    for stage in range(4):
+        held: dict[str, set[int]] = {}
+        for of_rank in ends:
+            for tensor, start, values in of_rank[name][stage][0]:
+                held.setdefault(tensor, set()).update(range(start, start + values.numel()))
+        for tensor, param in model.named_parameters():
+            assert len(held.get(tensor, ())) == param.numel()
