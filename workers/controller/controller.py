@@ -295,7 +295,7 @@ class Controller:
         generation = self._present()
         if generation.stands and not any(leaver in self._group for leaver in generation.leavers):
             steps = [joined.step for joined in generation.joined.values()]
-            self._step = max(*steps, *(resumed.step for resumed in generation.resumed.values()))
+            self._step = max([*steps, *(resumed.step for resumed in generation.resumed.values())])
             self._recruits.joined()
             self._enter(State.RUNNING)
         elif self._clock() - self._since > FORM_S:

@@ -1,0 +1,24 @@
+"""One Ray per module."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.elastic.cluster import Bench, ray_head
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    torch.set_num_threads(1)
+    os.environ["PYTHONPATH"] = str(ROOT)
+    # Ray's sockets need short paths.
+    with tempfile.TemporaryDirectory(prefix="el-", dir="/tmp") as folder, ray_head(f"{folder}/r") as address:
+        yield Bench(address, Path(folder))

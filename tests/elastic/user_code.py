@@ -1,0 +1,56 @@
+"""What a user of the service might write: a model that takes its time, and data with a fault."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+VOCAB = 64
+WIDTH = 24
+
+
+class Paced(nn.Module):
+    """A tiny language model with odd sizes, dropout and a pause in its forward: time for events without load."""
+
+    def __init__(self, pause_s: float) -> None:
+        super().__init__()
+        self.pause_s = pause_s
+        self.table = nn.Embedding(VOCAB, WIDTH)
+        self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=bias) for bias in (True, False, True))
+        self.dropout = nn.Dropout(0.1)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        time.sleep(self.pause_s)
+        x = self.table(tokens[:, :-1])
+        for block in self.blocks:
+            x = x + torch.tanh(block(self.dropout(x)))
+        logits = x @ self.table.weight.T
+        return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
+
+
+def paced(pause_s: float) -> nn.Module:
+    return Paced(pause_s)
+
+
+class Counting:
+    """Sample i is a run of numbers that starts at i."""
+
+    def __init__(self, size: int, broken: int | None) -> None:
+        self.size = size
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Tensor:
+        if index == self.broken:
+            raise ValueError(f"sample {index} has no label")
+        return (torch.arange(9) * (1 + index % 5) + index) % VOCAB
+
+
+def counting(size: int = 97, broken: int | None = None) -> Any:
+    return Counting(size, broken)
