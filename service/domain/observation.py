@@ -77,7 +77,8 @@ def _progress(before: Progress, attempt: Attempt, beat: Heartbeat, samples: tupl
         before,
         step=beat.step,
         generation=attempt.generation_before + beat.generation,
-        workers=len(beat.workers) or beat.world_size,
+        # The last word names no workers; they count until their controller's process is seen gone.
+        workers=before.workers if beat.phase == "ended" else len(beat.workers) or beat.world_size,
         loss=_latest(samples, "loss", before.loss),
         tokens_per_s=_latest(samples, "tokens_per_s", before.tokens_per_s),
         memory=_memory(samples, before.memory),

@@ -1,0 +1,114 @@
+"""Samples: idempotent in, downsampled out, extremes kept; the SQL agrees with `domain/downsample.py`."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.domain.downsample import bucket_width, downsample
+from service.domain.wire import Sample
+from service.ports import Database
+from tests.contract.values import job, number, sample
+
+
+async def store(database: Database, *samples: Sample) -> None:
+    async with database.write() as work:
+        if await work.jobs.counts() == {}:
+            await work.jobs.add(job())
+        await work.samples.add(number(1), samples)
+        await work.commit()
+
+
+async def series(database: Database, *names: str, points: int = 100, from_step: int = 0):  # type: ignore[no-untyped-def]
+    async with database.read() as work:
+        return await work.samples.series(number(1), names=names, points=points, from_step=from_step)
+
+
+async def test_a_sample_sent_twice_is_one_sample(database: Database) -> None:
+    await store(database, sample(1, 2.0), sample(1, 2.0))
+    await store(database, sample(1, 2.0), sample(2, 1.0))
+    (only,) = await series(database, "loss")
+    assert [(point.step, point.value, point.count) for point in only.points] == [(1, 2.0, 1), (2, 1.0, 1)]
+    assert only.total == 2
+
+
+async def test_a_spike_of_one_step_is_seen_at_every_zoom(database: Database) -> None:
+    await store(database, *(sample(step, 99.0 if step == 617 else 1.0) for step in range(1000)))
+    for points in (1, 3, 10, 999, 1000):
+        (only,) = await series(database, "loss", points=points)
+        assert len(only.points) <= points
+        assert max(point.max for point in only.points) == 99.0
+        assert only.total == 1000
+        assert only.points[-1].step == 999
+
+
+async def test_after_a_rollback_the_newest_generation_is_shown_at_each_step(database: Database) -> None:
+    await store(database, *(sample(step, 1.0) for step in range(1, 7)))
+    await store(database, *(sample(step, 2.0, generation=2) for step in range(4, 6)))
+    (only,) = await series(database, "loss")
+    assert [(p.step, p.value, p.generation) for p in only.points] == [
+        (1, 1.0, 1),
+        (2, 1.0, 1),
+        (3, 1.0, 1),
+        (4, 2.0, 2),
+        (5, 2.0, 2),
+        (6, 1.0, 1),
+    ]
+    (one,) = await series(database, "loss", points=1)
+    assert (one.points[0].min, one.points[0].max, one.points[0].value, one.total) == (1.0, 2.0, 1.0, 6)
+
+
+async def test_each_rank_has_its_own_series_and_names_are_chosen(database: Database) -> None:
+    await store(
+        database, *(sample(1, float(rank), name="mem_params_bytes", rank=rank) for rank in (1, 0)), sample(1, 5.0)
+    )
+    found = await series(database, "mem_params_bytes")
+    assert [(one.rank, one.points[0].value) for one in found] == [(0, 0.0), (1, 1.0)]
+    assert [(one.name, one.rank) for one in await series(database)] == [
+        ("loss", None),
+        ("mem_params_bytes", 0),
+        ("mem_params_bytes", 1),
+    ]
+    assert await series(database, "nothing") == ()
+    assert await series(database, "a\x00b") == ()
+
+
+async def test_steps_before_the_first_wanted_are_left_out(database: Database) -> None:
+    await store(database, *(sample(step, float(step)) for step in range(10)))
+    (only,) = await series(database, "loss", from_step=7)
+    assert [point.step for point in only.points] == [7, 8, 9]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+async def test_a_value_that_is_not_finite_is_a_point_without_a_value(database: Database, value: float) -> None:
+    await store(database, sample(1, 1.0), sample(2, value))
+    (only,) = await series(database, "loss", points=1)
+    point = only.points[0]
+    assert (point.step, point.value, point.min, point.max, point.count) == (2, None, 1.0, 1.0, 2)
+
+
+rows = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 3), st.floats(-10, 10).map(lambda x: round(x, 3)) | st.just(math.nan)),
+    min_size=1,
+    max_size=60,
+    unique_by=lambda row: row[:2],
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=rows, points=st.integers(1, 50))
+async def test_the_database_downsamples_as_the_domain_does(
+    database: Database, rows: list[tuple[int, int, float]], points: int
+) -> None:
+    async with database.write() as work:
+        await work.jobs.add(job())
+        made = [sample(step, value, generation=generation) for step, generation, value in rows]
+        await work.samples.add(number(1), made)
+        (found,) = await work.samples.series(number(1), names=["loss"], points=points, from_step=0)
+    steps = [step for step, _, _ in rows]
+    values = [(s.step, s.generation, s.value if math.isfinite(s.value) else None, s.at) for s in made]
+    width = bucket_width(first=min(steps), last=max(steps), points=points)
+    assert found.points == downsample(values, first=min(steps), width=width)

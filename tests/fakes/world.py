@@ -1,0 +1,127 @@
+"""The world outside the control plane as its ports see it: a clock, tokens, files, processes, a cluster, Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from service.domain.attempt import Liveness
+from service.domain.cluster import ClusterFacts, Node, SlotKind
+from service.domain.errors import ClusterUnavailable
+from service.ports import LaunchOrder
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self._now = datetime(2026, 1, 1, tzinfo=UTC)
+        self._monotonic = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def pass_s(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        self._monotonic += seconds
+
+
+class FakeBus:
+    """Never waits: whoever would wait for a call gets the next turn of the loop."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def wake(self, topic: str) -> None:
+        self.calls.append(topic)
+
+    async def wait(self, topic: str, *, timeout_s: float) -> None:
+        await asyncio.sleep(0)
+
+
+class FakeTokens:
+    """Ids that sort by time and secrets that say their number."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def new_id(self) -> str:
+        self._count += 1
+        return f"00000000-0000-7000-8000-{self._count:012d}"
+
+    def secret(self) -> str:
+        self._count += 1
+        return f"secret-{self._count}"
+
+
+class FakeFiles:
+    def __init__(self, *present: str) -> None:
+        self.present = set(present)
+        self.removed: list[str] = []
+
+    def matches(self, pattern: str) -> bool:
+        return pattern in self.present
+
+    async def remove_folder(self, uri: str) -> None:
+        self.removed.append(uri)
+
+
+class FakeLauncher:
+    """Processes by attempt id. `reachable` False: nothing can be known about them."""
+
+    def __init__(self) -> None:
+        self.orders: list[LaunchOrder] = []
+        self.alive: set[str] = set()
+        self.ended: list[tuple[str, bool]] = []
+        self.reachable = True
+
+    async def launch(self, order: LaunchOrder) -> None:
+        if not self.reachable:
+            raise ClusterUnavailable("told so by the test")
+        if order.attempt_id not in self.alive:
+            self.orders.append(order)
+            self.alive.add(order.attempt_id)
+
+    async def liveness(self, attempt_id: str) -> Liveness:
+        if not self.reachable:
+            return Liveness.UNKNOWN
+        return Liveness.ALIVE if attempt_id in self.alive else Liveness.GONE
+
+    async def end(self, attempt_id: str, *, force: bool) -> None:
+        self.ended.append((attempt_id, force))
+        if force:
+            self.alive.discard(attempt_id)
+
+
+class FakeCapacity:
+    def __init__(self, slots: int = 4, kind: SlotKind = "cpu") -> None:
+        self.slots = slots
+        self.kind: SlotKind = kind
+        self.reachable = True
+
+    async def facts(self) -> ClusterFacts:
+        if not self.reachable:
+            raise ClusterUnavailable("told so by the test")
+        node = Node(id="n0", address="127.0.0.1", alive=True, slots=self.slots)
+        return ClusterFacts(nodes=(node,), slot_kind=self.kind, max_slots=self.slots, address="127.0.0.1:1")
+
+
+class FakeRay:
+    embedded = True
+
+    def __init__(self) -> None:
+        self.complaint: str | None = None
+        self.ended = False
+
+    def begin(self) -> None:
+        return None
+
+    async def ensure(self) -> str:
+        return "127.0.0.1:1"
+
+    def trouble(self) -> str | None:
+        return self.complaint
+
+    async def end(self) -> None:
+        self.ended = True
