@@ -25,6 +25,8 @@ export interface PlotContent {
   broken?: readonly number[];
   /** What the head of the chart says at a step, or now. */
   read(step: number | null): readonly Reading[];
+  /** Steps that the drawn points stand for together. */
+  covered?: number;
   /** "1 of 12 shown" */
   note?: string | null;
 }
@@ -100,7 +102,7 @@ export function Plot(props: PlotProps) {
       class="plot"
       data-chart={title}
       data-points={steps.length}
-      data-first={steps[0]}
+      data-covered={content.value.covered}
       data-last={steps[steps.length - 1]}
       data-markers={marked.map((m) => `${m.kind}@${m.step}`).join(' ')}
     >

@@ -14,6 +14,8 @@ const at = (series: Series | undefined, step: number | null): number | null => {
   return point ? point.value : null;
 };
 
+const covered = (series: Series | undefined): number => series?.points.reduce((sum, p) => sum + p.count, 0) ?? 0;
+
 const EXTREMES = (ink: string): Layer[] => [
   { key: 'max', ink, width: 0, bandToNext: true, fill: 0.22 },
   { key: 'min', ink, width: 0 },
@@ -40,7 +42,7 @@ export function lossContent(view: JobView, smoothing: number): PlotContent {
     const head: Reading[] = [{ label: step === null ? 'now' : `step ${steps[index] ?? step}`, text: figure(value), ink }];
     return smoothing > 0 ? [...head, { label: 'smoothed', text: figure(smoothed[index]) }] : head;
   };
-  return { layers, data: data as PlotContent['data'], broken: brokenSteps(series), note: shownText(series), read };
+  return { layers, data: data as PlotContent['data'], broken: brokenSteps(series), note: shownText(series), covered: covered(series), read };
 }
 
 function nearest(steps: readonly number[], step: number): number {
@@ -59,6 +61,7 @@ export function lineContent(view: JobView, name: string, label: string, ink: str
     data: [steps, ...columns] as PlotContent['data'],
     broken: brokenSteps(series),
     note: shownText(series),
+    covered: covered(series),
     read: (step) => {
       const value = at(series, step);
       return value === null ? [] : [{ label: step === null ? label : `step ${step}`, text: say(value), ink }];
