@@ -45,6 +45,8 @@ def parse_bounds(workers: object, *, present: WorkerBounds) -> WorkerBounds:
     """What `scale` was given. One number N: at most N, and the minimum no higher than N. Raises RequestRefused."""
     if isinstance(workers, WorkerBounds):
         return workers
+    if workers == {}:
+        raise RequestRefused([Problem(field="workers", value={}, problem="empty", fix=_FORMS["workers"])])
     try:
         bounds = WorkerBounds.model_validate(workers)
     except ValidationError as error:

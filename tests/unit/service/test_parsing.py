@@ -1,0 +1,214 @@
+"""Documents from outside: what is accepted, and what is said about what is not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.domain.admission import admit
+from service.domain.errors import Problem, RequestRefused, SpecRefused
+from service.domain.parsing import parse_bounds, parse_spec
+from service.domain.spec import WorkerBounds
+
+
+def refused(document: Any, *, files: bool = True) -> dict[str, Problem]:
+    with pytest.raises(SpecRefused) as caught:
+        admit(parse_spec(document), file_exists=lambda glob: not files)
+    return {problem.field: problem for problem in caught.value.problems}
+
+
+def tiny(**fields: Any) -> dict[str, Any]:
+    return {"model": "gpt-tiny", **fields}
+
+
+def test_the_shortest_spec_is_a_model() -> None:
+    spec = parse_spec({"model": "gpt-tiny"})
+    assert (spec.stage, spec.workers, spec.training.seq_len) == (2, WorkerBounds(min=1, max=1), 256)
+
+
+@pytest.mark.parametrize("document", [[], 1, "x", None, 1.5, True])
+def test_what_is_not_an_object_is_refused_with_the_shortest_spec(document: object) -> None:
+    assert "gpt-tiny" in refused(document)["spec"].fix
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({}, "model"),
+        ({"model": 5}, "model"),
+        ({"model": "nope"}, "model"),
+        (tiny(stage=4), "stage"),
+        (tiny(stage=-1), "stage"),
+        (tiny(stage=True), "stage"),
+        (tiny(workers=0), "workers.min"),
+        (tiny(workers={"min": 3, "max": 2}), "workers"),
+        (tiny(workers=10**9), "workers.max"),
+        (tiny(workers="many"), "workers"),
+        (tiny(training={"steps": -1}), "training.steps"),
+        (tiny(training={"steps": 10**30}), "training.steps"),
+        (tiny(training={"batch_size": 3, "micro_batch_size": 0}), "training.micro_batch_size"),
+        (tiny(training={"batch_size": True}), "training.batch_size"),
+        (tiny(training=None), "training"),
+        (tiny(training={"optimizer": {"lr": float("nan")}}), "training.optimizer.lr"),
+        (tiny(training={"optimizer": {"lr": float("-inf")}}), "training.optimizer.lr"),
+        (tiny(training={"optimizer": {"lr": -1}}), "training.optimizer.lr"),
+        (tiny(training={"optimizer": {"betas": [0.9]}}), "training.optimizer.betas.1"),
+        (tiny(training={"seq_len": 10**7}), "training.seq_len"),
+        (tiny(offload="gpu"), "offload.optimizer"),
+        (tiny(offload={"ratio": 5}), "offload.ratio"),
+        (tiny(precision="fp7"), "precision.params"),
+        (tiny(name="../../etc"), "name"),
+        (tiny(name="a" * 4000), "name"),
+        (tiny(name="a\x00b"), "name"),
+        (tiny(name="\ud800"), "name"),
+        (tiny(priority=101), "priority"),
+        (tiny(checkpoint={"every_steps": 0}), "checkpoint.every_steps"),
+        ({"model": {"name": "gpt", "layers": 0}}, "model.layers"),
+        ({"model": {"name": "gpt", "width": 7, "heads": 2}}, "model"),
+        ({"model": {"python": "no colon"}}, "model.python"),
+        (tiny(units=3), "units"),
+    ],
+)
+def test_an_impossible_value_is_refused_where_it_stands(document: Any, field: str) -> None:
+    problem = refused(document)[field]
+    assert problem.problem
+    assert problem.fix
+    assert len(json.dumps(problem.value, allow_nan=False)) < 300
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "nearest"),
+    [
+        (tiny(stge=1), "stge", "stage"),
+        (tiny(training={"step": 3}), "training.step", "steps"),
+        (tiny(training={"optimizer": {"nme": "adamw"}}), "training.optimizer.nme", "name"),
+        ({"model": {"name": "gpt", "layer": 2}}, "model.layer", "layers"),
+        (tiny(data={"text": "x", "token": "y"}), "data.token", "tokens"),
+        (tiny(units={"layer": ["Block"]}), "units.layer", "layers"),
+        (tiny(precision={"parms": "bf16"}), "precision.parms", "params"),
+    ],
+)
+def test_an_unknown_field_is_refused_with_the_nearest_known_name(document: Any, field: str, nearest: str) -> None:
+    problem = refused(document)[field]
+    assert problem.problem == "unknown field"
+    assert f"did you mean {nearest}?" in problem.fix
+
+
+def test_all_problems_are_told_at_once() -> None:
+    assert set(refused(tiny(stage=9, priority=-1, nonsense=1))) == {"stage", "priority", "nonsense"}
+
+
+def test_bottomless_and_endless_documents_are_refused() -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"a": deep}
+    (problem,) = refused(tiny(data={"python": "m:f", "args": deep})).values()
+    assert problem.problem == "too large a document"
+    (problem,) = refused(tiny(data={"python": "m:f", "args": {"x": [0] * 30_000}})).values()
+    assert problem.problem == "too large a document"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+FIELDS = (
+    "model",
+    "data",
+    "stage",
+    "workers",
+    "training",
+    "precision",
+    "offload",
+    "units",
+    "name",
+    "checkpoint",
+    "resources",
+)
+
+
+@given(document=st.dictionaries(st.sampled_from(FIELDS) | st.text(), json_values, max_size=5) | json_values)
+def test_no_document_does_anything_but_pass_or_be_refused(document: Any) -> None:
+    try:
+        admit(parse_spec(document), file_exists=None)
+    except SpecRefused as error:
+        json.dumps([(p.field, p.value, p.problem, p.fix) for p in error.problems], allow_nan=False).encode()
+
+
+# ---- legal together --------------------------------------------------------------------------------------------------
+
+
+def test_parameters_are_offloaded_at_stage_3_alone() -> None:
+    problem = refused(tiny(stage=1, offload={"params": "cpu"}))["offload.params"]
+    assert "only stage 3" in problem.problem
+
+
+def test_a_sequence_longer_than_the_context_is_refused() -> None:
+    problem = refused(tiny(training={"seq_len": 257}))["training.seq_len"]
+    assert problem.fix == "use at most 256"
+
+
+def test_a_batch_is_a_multiple_of_the_micro_batch() -> None:
+    assert "training.batch_size" in refused(tiny(training={"batch_size": 10, "micro_batch_size": 4}))
+
+
+def test_a_glob_without_files_is_refused_where_the_workers_are_on_this_machine() -> None:
+    assert "data.text" in refused(tiny(data={"text": "/nonexistent/*"}))
+    admit(parse_spec(tiny(data={"text": "/nonexistent/*"})), file_exists=None)
+
+
+def test_text_needs_a_vocabulary_of_bytes() -> None:
+    assert "model.vocab" in refused({"model": {"name": "gpt", "vocab": 100}})
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"model": {"hf": "gpt2"}}, "model.hf"),
+        ({"offload": "cpu"}, "offload"),
+        ({"offload": {"optimizer": "nvme", "path": "/tmp/x"}}, "offload"),
+        ({"engine": "fsdp"}, "engine"),
+        ({"precision": "fp16"}, "precision"),
+        ({"ds_config": {}}, "ds_config"),
+        ({"checkpoint": {"uri": "s3://bucket/x"}}, "checkpoint.uri"),
+    ],
+)
+def test_what_comes_later_says_not_yet(fields: dict[str, Any], field: str) -> None:
+    assert refused(tiny(**fields))[field].problem == "not yet supported by this version"
+
+
+def test_stage_auto_is_resolved_and_the_reason_told() -> None:
+    decision = admit(parse_spec(tiny(stage="auto", workers=2)), file_exists=None)
+    assert decision.spec.stage == 1
+    assert "stage 1" in decision.report["stage"]
+    alone = admit(parse_spec(tiny(stage="auto")), file_exists=None)
+    assert alone.spec.stage == 0
+
+
+# ---- scale -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        (3, (1, 3)),
+        (1, (1, 1)),
+        ({"min": 2, "max": 4}, (2, 4)),
+        ({"max": 3}, (1, 3)),
+        (WorkerBounds(min=2, max=2), (2, 2)),
+    ],
+)
+def test_one_number_is_a_most_and_bounds_are_bounds(workers: Any, expected: tuple[int, int]) -> None:
+    bounds = parse_bounds(workers, present=WorkerBounds(min=1, max=4))
+    assert (bounds.min, bounds.max) == expected
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, "2", None, [], {}, {"min": 3, "max": 1}, {"least": 1}, 10**30, 1.5])
+def test_a_bad_scale_is_refused(workers: Any) -> None:
+    with pytest.raises(RequestRefused):
+        parse_bounds(workers, present=WorkerBounds(min=1, max=4))
