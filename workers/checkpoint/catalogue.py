@@ -1,4 +1,4 @@
-"""A job's checkpoints: which are there, which is the newest whole one, which go."""
+"""A job's checkpoints: which are there, which is the newest whole one, what dead attempts left."""
 
 from __future__ import annotations
 
@@ -58,29 +58,8 @@ def newest_complete(store: Store, job: str, *, below: int | None = None, verify_
     return Found(manifest=None, passed_over=tuple(passed_over))
 
 
-def prune(store: Store, *, job: str, attempt: int, keep_last: int) -> tuple[int, ...]:
-    """Delete published checkpoints older than the `keep_last` newest whole ones; returns their steps.
-
-    Call after `publish` returned, never before. A damaged one does not count as kept, so that it cannot push out a
-    whole one. The manifest goes first: a half deleted folder is no checkpoint.
-    """
-    claims.check(store, job=job, attempt=attempt)
-    kept = 0
-    removed: list[int] = []
-    for step in reversed(steps(store, job)):
-        if kept >= keep_last and _is_published(store, job, step):
-            remove(store, job=job, step=step)
-            removed.append(step)
-        elif kept < keep_last and _is_whole(store, job, step):
-            kept += 1
-    return tuple(removed)
-
-
-def remove(store: Store, *, job: str, step: int) -> None:
-    """Delete one checkpoint."""
-    folder = places.step_folder(job, step)
-    store.delete(f"{folder}/{places.MANIFEST}")
-    store.delete(folder)
+def is_published(store: Store, job: str, step: int) -> bool:
+    return places.MANIFEST in store.names(places.step_folder(job, step))
 
 
 def collect(store: Store, *, job: str, attempt: int) -> tuple[str, ...]:
@@ -113,18 +92,6 @@ def _read_manifest(store: Store, job: str, step: int) -> Manifest:
     except OSError as error:
         raise CheckpointDamaged(step=step, file=places.MANIFEST, reason=f"cannot be read ({error})") from error
     return decode(data, step=step)
-
-
-def _is_published(store: Store, job: str, step: int) -> bool:
-    return places.MANIFEST in store.names(places.step_folder(job, step))
-
-
-def _is_whole(store: Store, job: str, step: int) -> bool:
-    try:
-        inspect(store, job, step)
-    except (CheckpointDamaged, CheckpointIncomplete):
-        return False
-    return True
 
 
 def _is_left_over(name: str, attempt: int) -> bool:

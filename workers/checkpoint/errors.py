@@ -6,6 +6,7 @@ CheckpointError
 ├── CheckpointMismatch       whole, but of another model or optimizer
 ├── CheckpointFormatUnknown  written by a newer program
 ├── CheckpointSuperseded     a newer attempt owns the job
+├── CheckpointDropped        a save that was given up on demand
 └── CheckpointNotWritten     the disk refused; what was there before is still there
 """
 
@@ -92,6 +93,17 @@ class CheckpointSuperseded(CheckpointError):
     def __init__(self, *, job: str, attempt: int, newer: int) -> None:
         message = f"attempt {attempt} of job {job} may not write checkpoints: attempt {newer} took over; end this one"
         super().__init__(message, job=job, attempt=attempt, newer=newer)
+
+
+class CheckpointDropped(CheckpointError):
+    """Nothing of the save is left; earlier checkpoints are untouched."""
+
+    code = "checkpoint_dropped"
+    step: int
+
+    def __init__(self, *, step: int) -> None:
+        message = f"the save of step {step} was given up before it was published; the next one makes up for it"
+        super().__init__(message, step=step)
 
 
 class CheckpointNotWritten(CheckpointError):

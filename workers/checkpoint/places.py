@@ -11,6 +11,7 @@ import secrets
 
 MANIFEST = "manifest.json"
 CLAIM = re.compile(r"attempt-(\d{8,})")
+PIN = re.compile(r"pin-(\d{8,})")
 _STEP = re.compile(r"step-(\d{8,})")
 _FILE = re.compile(r"rank-\d{5,}-of-\d{5,}\.attempt-(\d{8,})\.[0-9a-f]{8}\.safetensors")
 _JOB = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -25,6 +26,10 @@ def job_folder(job: str) -> str:
 
 def step_folder(job: str, step: int) -> str:
     return f"{job_folder(job)}/step-{step:08d}"
+
+
+def manifest_path(job: str, step: int) -> str:
+    return f"{step_folder(job, step)}/{MANIFEST}"
 
 
 def step_of(folder: str) -> int | None:
@@ -45,3 +50,8 @@ def attempt_of(file: str) -> int | None:
 
 def claim_file(job: str, attempt: int) -> str:
     return f"{job_folder(job)}/attempt-{attempt:08d}"
+
+
+def pin_file(job: str, step: int) -> str:
+    """Beside the folder of the step: it says that retention must not remove it."""
+    return f"{job_folder(job)}/pin-{step:08d}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -15,6 +16,8 @@ from workers.user_code import SpecError
 
 # What a kill in the middle of `put` leaves beside the file.
 PARTIAL = ".partial"
+# What a file system without hard links answers.
+NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class Sink(Protocol):
@@ -40,8 +43,11 @@ class Store(Protocol):
         """A file that did not exist; durable when the context ends, gone when it ends with an error."""
         ...
 
-    def put(self, path: str, data: bytes) -> None:
-        """The whole file at once: readers see the old content or the new, and the new one is durable on return."""
+    def put(self, path: str, data: bytes, *, fresh: bool = False) -> None:
+        """The whole file at once: readers see the old content or the new, and the new one is durable on return.
+
+        `fresh`: only where there is none; of two that try at once, one gets FileExistsError.
+        """
         ...
 
     def open(self, path: str) -> AbstractContextManager[Source]: ...
@@ -97,12 +103,26 @@ class LocalStore:
             os.close(descriptor)
         _sync_folder(target.parent)
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes, *, fresh: bool = False) -> None:
         partial = f"{path}.{secrets.token_hex(4)}{PARTIAL}"
         with self.create(partial) as sink:
             sink.write(memoryview(data))
-        os.replace(self._root / partial, self._root / path)
+        if fresh:
+            self._link(self._root / partial, self._root / path)
+        else:
+            os.replace(self._root / partial, self._root / path)
         _sync_folder((self._root / path).parent)
+
+    def _link(self, partial: Path, target: Path) -> None:
+        """A rename that does not replace."""
+        try:
+            os.link(partial, target)
+        except OSError as error:
+            if error.errno not in NO_LINKS or target.exists():
+                raise
+            os.replace(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
 
     @contextmanager
     def open(self, path: str) -> Iterator[Source]:

@@ -11,11 +11,12 @@ from datetime import timedelta
 from torch._C._distributed_c10d import Store
 
 from service.domain.wire import Brief
-from workers.checkpoint import catalogue, claims
+from workers.checkpoint import catalogue, claims, retention
 from workers.checkpoint.blocks import Checksum
 from workers.checkpoint.errors import CheckpointDamaged, CheckpointIncomplete, CheckpointNotWritten
 from workers.checkpoint.parts import parts_of
 from workers.checkpoint.reader import read_into
+from workers.checkpoint.retention import Retention
 from workers.checkpoint.store import open_store
 from workers.checkpoint.writer import FileReport, WrittenPart, publish, write_rank
 from workers.engine.protocol import Engine
@@ -74,7 +75,7 @@ class Checkpoints:
             return SaveFailed(generation=place.generation, step=step, reason=failures[0])
         try:
             size_bytes = self._publish(step, [_from_json(each) for each in messages], engine, skipped)
-            removed = self._prune()
+            removed = self._prune(step)
         except (CheckpointNotWritten, CheckpointIncomplete, CheckpointDamaged) as error:
             return SaveFailed(generation=place.generation, step=step, reason=str(error))
         return Saved(
@@ -141,12 +142,13 @@ class Checkpoints:
         )
         return sum(report.checksum.size_bytes for report in reports)
 
-    def _prune(self) -> tuple[int, ...]:
-        return catalogue.prune(
+    def _prune(self, step: int) -> tuple[int, ...]:
+        return retention.prune(
             self._store,
             job=self._brief.job_id,
             attempt=self._brief.attempt_number,
-            keep_last=self._brief.spec.checkpoint.keep_last,
+            published=step,
+            rule=Retention(keep_last=self._brief.spec.checkpoint.keep_last),
         )
 
 

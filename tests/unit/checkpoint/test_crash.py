@@ -5,21 +5,24 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.unit.checkpoint.saves import JOB, assert_same_state, engines, load, published, save, write
-from workers.checkpoint.catalogue import collect, inspect, newest_complete, prune, steps
+from workers.checkpoint.catalogue import collect, inspect, newest_complete, steps
 from workers.checkpoint.claims import claim
 from workers.checkpoint.errors import CheckpointIncomplete, CheckpointNotWritten, CheckpointSuperseded
+from workers.checkpoint.retention import Retention, pin, prune, unpin
 from workers.checkpoint.store import LocalStore
-from workers.checkpoint.writer import discard
+from workers.checkpoint.writer import withdraw
 
 # What changes a folder: a kill falls before or after one of these, or in the middle of a write.
-CALLS = ("open", "write", "replace", "unlink", "rmdir", "mkdir", "fsync")
+CALLS = ("open", "write", "link", "replace", "unlink", "rmdir", "mkdir", "fsync")
+
+KEEP_ONE = Retention(keep_last=1)
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def test_a_kill_at_any_system_call_leaves_a_whole_checkpoint_at_most_one_save_ol
     save(store, engines(2, seed=10), step=10)
     with photographed(tmp_path / "live", tmp_path / "album") as pictures:
         save(store, engines(2, seed=20), step=20)
-        prune(store, job=JOB, attempt=1, keep_last=1)
+        prune(store, job=JOB, attempt=1, published=20, rule=KEEP_ONE)
     seen: list[int] = []
     for picture in pictures:
         left = LocalStore(picture)
@@ -163,8 +166,7 @@ def test_a_full_or_broken_disk_leaves_what_was_there_and_nothing_half_written(
 
 
 def test_a_save_given_up_by_its_group_leaves_no_file(store: LocalStore) -> None:
-    for report in write(store, engines(2, seed=1), step=10):
-        discard(store, job=JOB, step=10, report=report)
+    withdraw(store, job=JOB, step=10, reports=write(store, engines(2, seed=1), step=10))
     assert store.names(f"{JOB}/step-00000010") == ()
 
 
@@ -175,7 +177,7 @@ def test_an_attempt_that_was_overtaken_neither_publishes_nor_deletes(store: Loca
     claim(store, job=JOB, attempt=2)
     for late in (
         lambda: published(store, reports, step=20, attempt=1),
-        lambda: prune(store, job=JOB, attempt=1, keep_last=1),
+        lambda: prune(store, job=JOB, attempt=1, published=10, rule=KEEP_ONE),
         lambda: collect(store, job=JOB, attempt=1),
         lambda: claim(store, job=JOB, attempt=1),
     ):
@@ -184,12 +186,71 @@ def test_an_attempt_that_was_overtaken_neither_publishes_nor_deletes(store: Loca
     assert newest_complete(store, JOB).manifest.step == 10
 
 
+class StoppedStore(LocalStore):
+    """A publisher that is stopped (SIGSTOP) right before its manifest is put, while `meanwhile` happens."""
+
+    def __init__(self, root: Path, meanwhile: Callable[[], object]) -> None:
+        super().__init__(root)
+        self.meanwhile = meanwhile
+
+    def put(self, path: str, data: bytes, *, fresh: bool = False) -> None:
+        if path.endswith("manifest.json"):
+            self.meanwhile()
+        super().put(path, data, fresh=fresh)
+
+
+def test_a_publisher_that_was_stopped_does_not_publish_over_a_newer_attempt(tmp_path: Path, store: LocalStore) -> None:
+    def newer_attempt_saves_the_same_step() -> None:
+        claim(store, job=JOB, attempt=2)
+        save(store, engines(2, seed=22), step=20, attempt=2)
+
+    late = StoppedStore(tmp_path / "live", newer_attempt_saves_the_same_step)
+    reports = write(late, engines(2, seed=21), step=20, attempt=1)
+    with pytest.raises(CheckpointSuperseded):
+        published(late, reports, step=20, attempt=1)
+    group = engines(1)
+    load(store, group, inspect(store, JOB, 20, verify_bytes=True))
+    assert_same_state(group, engines(1, seed=22))
+
+
+def test_a_publisher_that_was_stopped_takes_back_what_it_put_after_a_newer_claim(
+    tmp_path: Path, store: LocalStore
+) -> None:
+    save(store, engines(1, seed=1), step=10, attempt=1)
+    late = StoppedStore(tmp_path / "live", lambda: claim(store, job=JOB, attempt=2))
+    reports = write(late, engines(2, seed=21), step=20, attempt=1)
+    with pytest.raises(CheckpointSuperseded):
+        published(late, reports, step=20, attempt=1)
+    assert newest_complete(store, JOB).manifest.step == 10
+
+
+def test_of_two_that_put_a_fresh_file_at_once_one_is_told(store: LocalStore) -> None:
+    store.put("a/b", b"first", fresh=True)
+    with pytest.raises(FileExistsError):
+        store.put("a/b", b"second", fresh=True)
+    assert store.names("a") == ("b",)
+    assert store.size("a/b") == 5
+
+
+def test_a_manifest_that_could_not_be_made_durable_goes_before_its_files(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = write(store, engines(1, seed=1), step=10)
+    published(store, reports, step=10)
+    order: list[str] = []
+    plain = LocalStore.delete
+    monkeypatch.setattr(LocalStore, "delete", lambda self, path: (order.append(path), plain(self, path))[1])
+    withdraw(store, job=JOB, step=10, reports=reports)
+    assert order[0].endswith("manifest.json")
+    assert store.names(f"{JOB}/step-00000010") == ()
+
+
 def test_retention_keeps_the_newest_whole_ones(tmp_path: Path, store: LocalStore) -> None:
     for step in (10, 20, 30, 40):
         save(store, engines(1, seed=1), step=step)
-    assert prune(store, job=JOB, attempt=1, keep_last=2) == (20, 10)
+    assert prune(store, job=JOB, attempt=1, published=40, rule=Retention(keep_last=2)) == (20, 10)
     assert steps(store, JOB) == (30, 40)
-    assert prune(store, job=JOB, attempt=1, keep_last=2) == ()
+    assert prune(store, job=JOB, attempt=1, published=40, rule=Retention(keep_last=2)) == ()
 
 
 def test_a_damaged_checkpoint_never_pushes_out_a_whole_one(tmp_path: Path, store: LocalStore) -> None:
@@ -197,14 +258,48 @@ def test_a_damaged_checkpoint_never_pushes_out_a_whole_one(tmp_path: Path, store
         save(store, engines(1, seed=1), step=step)
     for path in (tmp_path / "live" / JOB / "step-00000030").glob("rank-*"):
         path.unlink()
-    prune(store, job=JOB, attempt=1, keep_last=1)
+    prune(store, job=JOB, attempt=1, published=30, rule=KEEP_ONE)
     assert newest_complete(store, JOB).manifest.step == 20
+
+
+def test_a_later_step_that_the_job_went_back_behind_does_not_push_out_the_new_one(store: LocalStore) -> None:
+    """It may be damaged in a way that only reading shows; so it is neither counted nor deleted."""
+    for step in (10, 30, 20):
+        save(store, engines(1, seed=1), step=step)
+    assert prune(store, job=JOB, attempt=1, published=20, rule=KEEP_ONE) == (10,)
+    assert steps(store, JOB) == (20, 30)
+
+
+def test_pinned_checkpoints_and_every_nth_outlive_retention(store: LocalStore) -> None:
+    for step in range(10, 100, 10):
+        save(store, engines(1, seed=1), step=step)
+    pin(store, job=JOB, step=20)
+    rule = Retention(keep_last=1, keep_every=30)
+    assert prune(store, job=JOB, attempt=1, published=90, rule=rule) == (80, 70, 50, 40, 10)
+    assert steps(store, JOB) == (20, 30, 60, 90)
+    unpin(store, job=JOB, step=20)
+    assert prune(store, job=JOB, attempt=1, published=90, rule=rule) == (20,)
+
+
+def test_only_a_whole_checkpoint_can_be_pinned(store: LocalStore) -> None:
+    write(store, engines(1, seed=1), step=10)
+    with pytest.raises(CheckpointIncomplete):
+        pin(store, job=JOB, step=10)
+
+
+def test_files_of_a_save_that_was_given_up_go_with_the_next_one(store: LocalStore) -> None:
+    write(store, engines(2, seed=1), step=10)
+    save(store, engines(2, seed=1), step=20)
+    write(store, engines(2, seed=2), step=20)
+    prune(store, job=JOB, attempt=1, published=20, rule=KEEP_ONE)
+    assert steps(store, JOB) == (20,)
+    assert store.names(f"{JOB}/step-00000020") == ("manifest.json", *inspect(store, JOB, 20).files)
 
 
 def test_an_unpublished_folder_is_neither_counted_nor_pruned(store: LocalStore) -> None:
     save(store, engines(1, seed=1), step=10)
     write(store, engines(1, seed=1), step=20)
-    assert prune(store, job=JOB, attempt=1, keep_last=1) == ()
+    assert prune(store, job=JOB, attempt=1, published=10, rule=KEEP_ONE) == ()
     assert steps(store, JOB) == (10, 20)
     with pytest.raises(CheckpointIncomplete):
         inspect(store, JOB, 20)

@@ -1,0 +1,96 @@
+"""The state of one step in host memory: training pauses for this copy and for nothing else of a save.
+
+The memory is kept from save to save. A fresh one costs more than the copy: each of its pages is zeroed at the first
+touch (seen: three times the time of the copy itself).
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from workers.checkpoint.dtypes import itemsize, torch_dtype
+from workers.checkpoint.parts import Part
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Where a part's bytes lie."""
+
+    start: int
+    size_bytes: int
+
+
+class SnapshotMemory:
+    """Of one rank: as many bytes as the rank writes, in one block. Used by one snapshot at a time."""
+
+    def __init__(self, *, pinned: bool = False) -> None:
+        """`pinned` memory takes copies from a GPU without a stop per tensor."""
+        self._pinned = pinned
+        self._memory = torch.empty(0, dtype=torch.uint8)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._memory.numel()
+
+    def reserve(self, parts: Sequence[Part]) -> None:
+        """Touch the memory that these parts will need, off the pause: at a join, or in the writer's thread."""
+        _, size_bytes = _rooms(parts)
+        if size_bytes > self.size_bytes:
+            self.release()
+            self._memory = _touched(size_bytes, pinned=self._pinned)
+
+    def capture(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """The same parts with the values of now. They are this memory's: valid until the next capture or release."""
+        self.reserve(parts)
+        rooms, _ = _rooms(parts)
+        frozen = tuple(self._copied(part, room) for part, room in zip(parts, rooms, strict=True))
+        if self._pinned:
+            torch.accelerator.synchronize()
+        return frozen
+
+    def release(self) -> None:
+        """Give the memory back: a worker that leaves, or a state that shrank for good."""
+        self._memory = torch.empty(0, dtype=torch.uint8)
+
+    def _copied(self, part: Part, room: _Room) -> Part:
+        values = part.values().detach()
+        if values.numel() != part.interval.numel or values.dtype != torch_dtype(part.dtype):
+            raise ValueError(
+                f"{part.key}: {values.numel()} elements of {values.dtype} were given, "
+                f"{part.interval.numel} of {part.dtype} were announced"
+            )
+        kept = self._memory.narrow(0, room.start, room.size_bytes).view(values.dtype)
+        kept.copy_(values.reshape(-1), non_blocking=self._pinned)
+        return replace(part, values=partial(_given, kept))
+
+
+def _given(kept: Tensor) -> Tensor:
+    return kept
+
+
+def _rooms(parts: Sequence[Part]) -> tuple[list[_Room], int]:
+    """One after the other, aligned for any element type; and the sum."""
+    rooms: list[_Room] = []
+    place = 0
+    for part in parts:
+        size_bytes = part.interval.numel * itemsize(part.dtype)
+        rooms.append(_Room(place, size_bytes))
+        place += -(-size_bytes // ALIGNMENT) * ALIGNMENT
+    return rooms, place
+
+
+def _touched(size_bytes: int, *, pinned: bool) -> Tensor:
+    if pinned:
+        return torch.zeros(size_bytes, dtype=torch.uint8, pin_memory=True)
+    block = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        block.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(block, dtype=torch.uint8).zero_()
