@@ -206,6 +206,7 @@ class ZeroEngine:
 
     def _step(self, lr_scale: float, tally: Sequence[float]) -> StepOutcome:
         self._reducer.drain()
+        self._refuse_thawed()
         agreed = self._agree(tally)
         if agreed.late:
             self._reducer.flush(self._units)
@@ -236,6 +237,14 @@ class ZeroEngine:
             touched=tuple(islice(sums, len(touched))),
             habits=tuple(sums),
         )
+
+    def _refuse_thawed(self) -> None:
+        """Which parameters train is fixed when the engine is built: state exists for those alone."""
+        for unit in self._units:
+            for flat in unit.flats:
+                if not flat.plan.trainable and flat.holds_gradients():
+                    names = [s.name for s, p in zip(flat.plan.slots, flat.params, strict=True) if p.grad is not None]
+                    raise RuntimeError(f"{names} were frozen when the engine was built and now have gradients")
 
     def _divisor(self, norm: float) -> float:
         if self._clip_norm is None:

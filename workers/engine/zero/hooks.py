@@ -21,7 +21,7 @@ class Hooks:
     def __init__(self, model: nn.Module, units: Sequence[Unit], passes: Passes, *, gathers: bool, waits: bool) -> None:
         self._passes = weakref.ref(passes)
         self._handles: list[RemovableHandle] = []
-        self._on_model(model)
+        self._on_model(model, units[0], gathers=gathers)
         for unit in units:
             self._on_params(unit)
             if gathers or waits:
@@ -32,8 +32,8 @@ class Hooks:
             handle.remove()
         self._handles.clear()
 
-    def _on_model(self, model: nn.Module) -> None:
-        passes = self._passes
+    def _on_model(self, model: nn.Module, root: Unit, *, gathers: bool) -> None:
+        passes, root_ref = self._passes, weakref.ref(root)
 
         def before(module: nn.Module, args: Any) -> None:
             if (live := passes()) is not None:
@@ -41,6 +41,8 @@ class Hooks:
 
         def after(module: nn.Module, args: Any, output: Any) -> None:
             if (live := passes()) is not None:
+                if gathers:
+                    _watch_outputs(passes, root_ref, output)
                 live.end_forward()
 
         self._handles.append(model.register_forward_pre_hook(before))
