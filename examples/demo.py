@@ -48,7 +48,7 @@ class Watched:
     moved_at: float = field(default_factory=time.monotonic)
 
     def look(self, job: Json) -> None:
-        if (job["step"], job["state"]) != (self.job["step"], self.job["state"]):
+        if job["step"] != self.job["step"]:
             self.moved_at = time.monotonic()
         self.job = job
         actual = job["workers"]["actual"]

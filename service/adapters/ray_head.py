@@ -82,7 +82,7 @@ def _guard(folder: Path, scratch: Path, arguments: argparse.Namespace) -> int:
 
 def _command(port: int, scratch: Path, arguments: argparse.Namespace) -> list[str]:
     return [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *(_interpreter(scratch), "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         "--node-ip-address=127.0.0.1",
         f"--port={port}",
         # Without a number it would take a fixed one, which another Ray on this machine may have.
@@ -95,6 +95,15 @@ def _command(port: int, scratch: Path, arguments: argparse.Namespace) -> list[st
         "--include-dashboard=false",
         "--disable-usage-stats",
     ]
+
+
+def _interpreter(scratch: Path) -> str:
+    """Ray starts workers by a line of shell without quotes: the interpreter's path must hold no space."""
+    if not any(character.isspace() for character in sys.executable):
+        return sys.executable
+    environment = scratch / "python"
+    environment.symlink_to(sys.prefix)
+    return str(environment / Path(sys.executable).relative_to(sys.prefix))
 
 
 def _wait_until_started(ray: subprocess.Popen[bytes], log: Path) -> bool:
