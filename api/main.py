@@ -32,6 +32,7 @@ def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = bui
         redoc_url=None,
         redirect_slashes=False,
         separate_input_output_schemas=False,
+        generate_unique_id_function=lambda route: route.name,
         lifespan=_lifespan(settings, wire),
     )
     app.state.settings = settings

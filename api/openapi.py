@@ -16,6 +16,13 @@ from service.domain.wire import Heartbeat
 Json = dict[str, Any]
 
 REF = "#/components/schemas/{model}"
+EXAMPLES: dict[str, Json] = {
+    "JobSpecDocument": {
+        "shortest": {"model": "gpt-tiny"},
+        "elastic": {"model": "gpt-small", "stage": 3, "workers": {"min": 1, "max": 4}, "training": {"steps": 200}},
+    },
+    "ScaleRequest": {"number": {"workers": 3}, "bounds": {"workers": {"min": 1, "max": 4}}},
+}
 PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}}
 
 
@@ -26,7 +33,9 @@ def refuses(*statuses: int) -> dict[int | str, Json]:
 
 def takes(model: str, *, yaml: bool = False) -> Json:
     """The body of a path that reads it by hand."""
-    schema = {"schema": {"$ref": REF.format(model=model)}}
+    schema: Json = {"schema": {"$ref": REF.format(model=model)}}
+    if model in EXAMPLES:
+        schema["examples"] = {name: {"value": value} for name, value in EXAMPLES[model].items()}
     media = {"application/json": schema} | ({"application/yaml": schema} if yaml else {})
     return {"openapi_extra": {"requestBody": {"required": True, "content": media}}}
 

@@ -130,7 +130,7 @@ class LiveService:
         wait_until(lambda: self.launcher.latest(job_id) is not None)
         order = self.launcher.latest(job_id)
         assert order is not None
-        return Puppet(self.http, order)
+        return Puppet(self.http, order, self.launcher)
 
     def running(self, **over: Any) -> tuple[str, Puppet]:
         """A job that trains, and its controller."""
@@ -146,6 +146,7 @@ class Puppet:
 
     http: httpx.Client
     order: LaunchOrder
+    launcher: Ledger
     said: int = 0
     step: int = 0
 
@@ -182,7 +183,10 @@ class Puppet:
         return answer
 
     def end(self, result: str = "succeeded", **over: Any) -> httpx.Response:
-        return self.beat(phase="ended", outcome={"result": result, **over}, workers=[], world_size=0)
+        """The last word; the process is gone with it."""
+        answer = self.beat(phase="ended", outcome={"result": result, **over}, workers=[], world_size=0)
+        self.launcher.gone.add(self.order.attempt_id)
+        return answer
 
 
 def samples(name: str, values: dict[int, float], *, rank: int | None = None) -> Json:

@@ -99,7 +99,7 @@ def test_an_ended_job_is_deleted_and_gone(service: LiveService) -> None:
 def test_the_token_of_one_attempt_opens_no_other(service: LiveService) -> None:
     _, one = service.running()
     _, other = service.running()
-    stranger = Puppet(one.http, other.order)
+    stranger = Puppet(one.http, other.order, service.launcher)
     answer = one.http.get(stranger.path, headers=one.headers)
     assert (answer.status_code, answer.json()["type"]) == (401, "urn:elastane:problem:attempt-token-wrong")
 

@@ -22,15 +22,13 @@ def test_nothing_that_is_sent_breaks_the_service_or_its_document(
 ) -> None:
     live = start()
     live.running()
-    # With a key of its own, the keys that it makes lock nobody out.
-    key = live.http.post("/v1/keys", json={"name": "fuzz", "scopes": ["admin"]}).json()["key"]
     done = subprocess.run(
         [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{live.url}/openapi.json",
-            "--header", f"Authorization: Bearer {key}", "--checks", CHECKS, "--max-time", str(SECONDS),
-            "--workers", "2", "--request-timeout", "10", "--suppress-health-check", "all",
-            # Streams answer until they are closed; they have tests of their own.
-            "--exclude-path-regex", "stream$",
+            "--checks", CHECKS, "--max-time", str(SECONDS), "--workers", "2", "--request-timeout", "10",
+            "--suppress-health-check", "all",
+            # Streams and followed logs answer until they are closed, the first key locks everybody out: tested elsewhere.
+            "--exclude-path-regex", "stream$|logs$", "--exclude-operation-id", "create_key",
         ],
         cwd=tmp_path, env={**os.environ, "NO_COLOR": "1"}, capture_output=True, text=True, timeout=SECONDS + 60,
     )  # fmt: skip
