@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,46 +15,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from service.adapters.ray_environment import ray_environment
 from service.domain.spec import JobSpec
-from service.domain.wire import Brief
+from service.domain.wire import Brief, Outcome
 from tests.fakes.service_stub import ServiceStub
-
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",
-    "RAY_prestart_worker_first_driver": "0",
-    "RAY_enable_worker_prestart": "0",
-    "OMP_NUM_THREADS": "1",
-}
 
 
 @contextmanager
-def ray_head(temp_dir: str, *, slots: int = 8) -> Iterator[str]:
-    """The address of a Ray on loopback, with a token of its own; all its processes are gone afterwards."""
-    port = _free_port()
-    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", "--block", "--node-ip-address=127.0.0.1"]
-    command += [f"--port={port}", "--include-dashboard=false", "--disable-usage-stats", f"--num-cpus={slots}"]
-    command += ["--object-store-memory=80000000", f"--temp-dir={temp_dir}"]
-    os.environ.update(QUIET, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
-    with open(f"{temp_dir}.log", "wb") as log:
-        head = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+def ray_head(folder: Path, *, slots: int = 8) -> Iterator[str]:
+    """The address of an embedded Ray, as the service starts it; all its processes are gone afterwards.
+
+    The environment of this process becomes one in which drivers find it.
+    """
+    folder.mkdir()
+    (folder / "token").write_text(secrets.token_hex(32))
+    os.environ.update(ray_environment(folder), OMP_NUM_THREADS="1")
+    command = [sys.executable, "-m", "service.adapters.ray_head", "--folder", str(folder), "--slots", str(slots)]
+    head = subprocess.Popen([*command, "--gpus", "0", "--orphan-timeout-s", "3600"], start_new_session=True)
     try:
-        _await_line(Path(f"{temp_dir}.log"), "Ray runtime started")
-        yield f"127.0.0.1:{port}"
+        facts = folder / "head.json"
+        end = time.monotonic() + 100
+        while not facts.exists():
+            assert head.poll() is None, (folder / "ray.log").read_text()
+            assert time.monotonic() < end, "Ray did not start"
+            time.sleep(0.1)
+        yield json.loads(facts.read_text())["address"]
     finally:
         end_process(head)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def _await_line(log: Path, text: str, within_s: float = 60.0) -> None:
-    end = time.monotonic() + within_s
-    while text not in log.read_text():
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.05)
 
 
 @dataclass
@@ -65,10 +52,15 @@ class Attempt:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def wait_outcome(self, within_s: float = 90.0) -> Any:
-        self.service.wait(lambda: self.service.outcome, within_s=within_s, what=f"an outcome; see {self.log}")
+    def ends(self, result: str, within_s: float = 90.0) -> Outcome:
+        """How it ended, which must be this."""
+        self.service.wait(lambda: self.service.outcome, within_s=within_s, what="an outcome")
+        outcome = self.service.outcome
+        assert outcome is not None
+        told = [event.payload for event in self.service.events("worker_crashed")]
+        assert outcome.result == result, f"{outcome}; {told}; {self.log.read_text()[-2000:]}"
         assert self.process.wait(30) == 0, self.log.read_text()[-2000:]
-        return self.service.outcome
+        return outcome
 
     def wait_step(self, step: int, within_s: float = 60.0) -> None:
         self.service.wait(

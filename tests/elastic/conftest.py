@@ -20,5 +20,5 @@ def bench() -> Iterator[Bench]:
     torch.set_num_threads(1)
     os.environ["PYTHONPATH"] = str(ROOT)
     # Ray's sockets need short paths.
-    with tempfile.TemporaryDirectory(prefix="el-", dir="/tmp") as folder, ray_head(f"{folder}/r") as address:
+    with tempfile.TemporaryDirectory(prefix="el-", dir="/tmp") as folder, ray_head(Path(folder, "ray")) as address:
         yield Bench(address, Path(folder))

@@ -26,7 +26,7 @@ def test_survivors_of_a_kill_go_on_and_a_replacement_joins(
         attempt.service.wait(lambda: attempt.service.events("recovered"), what="a recovery")
         attempt.wait_size(3)
         assert set(survivors) <= set(attempt.service.pids()), "a survivor changed its process"
-        assert attempt.wait_outcome().result == "succeeded"
+        attempt.ends("succeeded")
     lost, recovered = attempt.service.events("worker_lost")[0], attempt.service.events("recovered")[0]
     assert lost.payload["pid"] == victim
     assert recovered.payload["workers"] == 2
@@ -45,7 +45,7 @@ def test_without_a_checkpoint_a_lost_shard_means_step_0_in_the_same_processes(be
         os.kill(victim, signal.SIGKILL)
         attempt.service.wait(lambda: attempt.service.events("recovered"), what="a recovery")
         assert attempt.service.pids()[0] == survivor
-        assert attempt.wait_outcome().result == "succeeded"
+        attempt.ends("succeeded")
     recovered = attempt.service.events("recovered")[0]
     assert (recovered.payload["from"], recovered.payload["from_step"]) == ("start", 0)
     assert largest_difference(attempt.service.curve(), undisturbed(spec, bench.folder / "cache")) < 1e-5

@@ -22,7 +22,7 @@ def test_resizes_keep_processes_steps_and_the_curve(bench: Bench, stage: int) ->
             now = set(attempt.service.pids())
             assert len(now & seen) == min(len(now), len(seen)), "a survivor changed its process"
             seen = now
-        assert attempt.wait_outcome().result == "succeeded"
+        attempt.ends("succeeded")
     resized = attempt.service.events("resized")
     assert [(e.payload["from"], e.payload["to"]) for e in resized] == [(1, 2), (2, 4), (4, 3), (3, 1)]
     assert all(e.payload["redone_steps"] == 0 and e.payload["pause_s"] < 5 for e in resized)

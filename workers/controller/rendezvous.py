@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # A process with torch on a busy machine.
 START_S = 120.0
+# Orphaned workers still need the store for the checkpoint that they leave behind.
+SAVE_S = 60.0
 
 
 class Rendezvous:
@@ -100,5 +102,5 @@ class RendezvousPoint:
                 lifetime="detached",
                 num_cpus=0,
             )
-            .remote(self._brief.orphan_timeout_s * 2)
+            .remote(self._brief.orphan_timeout_s + SAVE_S)
         )

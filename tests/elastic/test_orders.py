@@ -1,0 +1,103 @@
+"""What the service orders, and what happens when it is silent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+from tests.elastic.cluster import Bench, end_process, gone
+from tests.elastic.reference import largest_difference, undisturbed
+from tests.elastic.specs import paced
+
+
+def test_a_service_that_is_away_loses_nothing(bench: Bench) -> None:
+    spec = paced(stage=1, steps=60, every_steps=25)
+    with bench.attempt(spec, workers=2) as attempt:
+        attempt.wait_step(5)
+        attempt.service.is_away = True
+        beats = len(attempt.service.beats)
+        time.sleep(2.5)
+        assert len(attempt.service.beats) == beats
+        attempt.service.is_away = False
+        attempt.ends("succeeded")
+    assert sorted(attempt.service.curve()) == list(range(1, 61))
+    saved = [fact.checkpoint for fact in attempt.service.facts if fact.checkpoint]
+    assert [report.step for report in saved if not report.removed] == [25, 50, 60]
+    assert [report.step for report in saved if report.removed] == [25]
+
+
+def test_a_paused_job_resumes_at_another_size_and_stage_on_the_same_curve(bench: Bench) -> None:
+    spec = paced(stage=3, steps=80)
+    with bench.attempt(spec, workers=2, job="pausing") as attempt:
+        attempt.wait_step(20)
+        attempt.service.action = "pause"
+        attempt.ends("paused")
+        first = attempt.service.curve()
+    stopped = max(first)
+    with bench.attempt({**spec, "stage": 1}, workers=1, job="pausing", number=2) as attempt:
+        attempt.ends("succeeded")
+        second = attempt.service.curve()
+    assert min(second) == stopped + 1
+    assert largest_difference({**first, **second}, undisturbed(spec, bench.folder / "cache")) < 1e-5
+    with bench.attempt(spec, workers=2, job="pausing", number=3) as attempt:
+        attempt.ends("succeeded")
+        assert attempt.service.curve() == {}
+
+
+def test_a_cancelled_job_is_gone_within_five_seconds(bench: Bench) -> None:
+    with bench.attempt(paced(stage=2, steps=10_000), workers=2) as attempt:
+        attempt.wait_step(3)
+        pids = attempt.service.pids()
+        began = time.monotonic()
+        attempt.service.action = "cancel"
+        attempt.service.wait(lambda: attempt.service.outcome, within_s=5, what="an outcome")
+        assert gone(pids, within_s=5 - (time.monotonic() - began))
+        attempt.ends("cancelled")
+
+
+def test_an_exception_of_the_users_code_fails_the_job_with_its_own_words(bench: Bench) -> None:
+    with bench.attempt(paced(stage=2, steps=50, broken=61), workers=2) as attempt:
+        outcome = attempt.ends("failed")
+    assert outcome.cause == "user"
+    assert outcome.reason.startswith("ValueError: sample 61 has no label (")
+    assert "user_code.py:" in outcome.reason
+    lines = [json.loads(line) for file in (bench.folder / "logs").glob("*/*.jsonl") for line in file.open()]
+    assert any("Traceback" in line["text"] and "no label" in line["text"] for line in lines)
+
+
+def test_a_new_attempt_ends_what_a_killed_controller_left_and_goes_on(bench: Bench) -> None:
+    spec = paced(stage=2, steps=120, every_steps=10)
+    with bench.attempt(spec, workers=2, job="left") as attempt:
+        attempt.wait_step(15)
+        left = attempt.service.pids()
+        os.kill(attempt.process.pid, signal.SIGKILL)
+        attempt.process.wait()
+    with bench.attempt(spec, workers=2, job="left", number=2) as attempt:
+        attempt.wait_step(20)
+        assert gone(left)
+        assert not set(left) & set(attempt.service.pids())
+        pids = attempt.service.pids()
+        end_process(attempt.process)
+        assert gone(pids), "SIGTERM of a controller leaves no worker"
+
+
+def test_workers_that_hear_from_no_controller_save_and_leave(bench: Bench) -> None:
+    with bench.attempt(paced(stage=3, steps=10_000), workers=2, job="orphan", orphan_timeout_s=3.0) as attempt:
+        attempt.wait_step(5)
+        pids = attempt.service.pids()
+        os.kill(attempt.process.pid, signal.SIGKILL)
+        attempt.process.wait()
+        assert gone(pids, within_s=20)
+    saved = list((bench.folder / "checkpoints" / "orphan").glob("step-*/manifest.json"))
+    assert len(saved) == 1
+
+
+def test_a_superseded_controller_stops_its_workers(bench: Bench) -> None:
+    with bench.attempt(paced(stage=0, steps=10_000), workers=1) as attempt:
+        attempt.wait_step(2)
+        pids = attempt.service.pids()
+        attempt.service.superseded = True
+        assert gone(pids)
+        attempt.process.wait(20)
