@@ -149,15 +149,20 @@ def mib(size_bytes: float | None) -> str:
     return "-" if size_bytes is None else f"{size_bytes / 2**20:.1f} MiB"
 
 
-def memory_rows(memory: dict[int, list[Json]]) -> Iterator[tuple[str, str]]:
-    """One row for each number of workers: what every rank held, and what the plan had said."""
-    for workers, ranks in sorted(memory.items()):
+def predicted_bytes(client: ElastaneClient, document: Json, workers: int) -> int | None:
+    """What `elastane plan` says of one rank's model state at the job's stage and this size."""
+    choices = client.plan({**document, "workers": workers})["choices"]
+    fitting = [c for c in choices if (c["stage"], c["offload"], c["workers"]) == (document["stage"], "none", workers)]
+    return fitting[0]["states_bytes"] if fitting else None
+
+
+def memory_rows(client: ElastaneClient, watched: Watched) -> Iterator[tuple[str, str]]:
+    """One row for each number of workers: what every rank held, and what the plan says."""
+    for workers, ranks in sorted(watched.memory.items()):
         held = " / ".join(mib(sum(rank[f"{kind}_bytes"] or 0 for kind in KINDS)) for rank in ranks)
         parts = ", ".join(f"{kind} {mib(ranks[0][f'{kind}_bytes'])}" for kind in KINDS)
-        yield (
-            f"bytes per rank, {workers} workers",
-            f"{held} measured, {mib(ranks[0]['predicted_bytes'])} predicted ({parts})",
-        )
+        said = mib(predicted_bytes(client, watched.job["spec"], workers))
+        yield f"bytes per rank, {workers} workers", f"{held} measured, {said} predicted\n({parts})"
 
 
 def summary(client: ElastaneClient, watched: Watched, console: Console, dashboard: str) -> None:
@@ -166,7 +171,7 @@ def summary(client: ElastaneClient, watched: Watched, console: Console, dashboar
     table = Table("what", "measured", title=f"{job['spec']['model']}, ZeRO-{job['stage']}, {job['steps']} steps")
     table.add_row("loss", f"{loss[0]:.3f} at the first step, {loss[-1]:.3f} at the last")
     table.add_row("tokens/s", f"{sorted(speed)[len(speed) // 2]:,.0f} (median)")
-    for name, text in memory_rows(watched.memory):
+    for name, text in memory_rows(client, watched):
         table.add_row(name, text)
     for event in resizes(client, job["id"]):
         moved, redone = mib(event.get("moved_bytes")), event.get("redone_steps")
