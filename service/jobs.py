@@ -16,6 +16,7 @@ from service.domain.page import Page
 from service.domain.parsing import parse_bounds, parse_spec
 from service.domain.plan import Plan
 from service.domain.spec import JobSpec, WorkerBounds
+from service.domain.text import askable
 from service.domain.wire import WorkerReport
 from service.ledger import NOTICES, RECONCILE, write_job
 from service.plans import Plans
@@ -117,12 +118,16 @@ class Jobs:
     ) -> Page[Job]:
         """Newest first. Raises RequestRefused."""
         _check_range("limit", limit, low=1, high=LIST_LIMIT)
+        _check_cursor(cursor)
+        if name is not None and not askable(name):
+            return Page(items=(), next_cursor=None)
         async with self.database.read() as work:
             return await work.jobs.page(state=_state(state), name=name, limit=limit, cursor=cursor)
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 500) -> tuple[Event, ...]:
         """The timeline in order, from the event after number `after`."""
         _check_range("limit", limit, low=1, high=EVENTS_LIMIT)
+        _check_range("after", after, low=0, high=2**63 - 1)
         async with self.database.read() as work:
             await work.jobs.get(job_id)
             return await work.events.after(job_id, after, limit)
@@ -237,6 +242,12 @@ def _check_range(field: str, value: int, *, low: int, high: int) -> None:
     if not low <= value <= high:
         problem = Problem(field=field, value=value, problem="out of range", fix=f"use {low} to {high}")
         raise RequestRefused([problem])
+
+
+def _check_cursor(cursor: str | None) -> None:
+    if cursor is not None and not askable(cursor):
+        fix = "use next_cursor of the page before"
+        raise RequestRefused([Problem(field="cursor", value=cursor[:50], problem="not a cursor", fix=fix)])
 
 
 def _check_key(key: str | None) -> None:

@@ -19,9 +19,14 @@ class Logs:
         self, job_id: str, *, rank: int | None = None, after: int = 0, limit: int = 500
     ) -> tuple[LogRecord, ...]:
         """From the line after number `after`. Raises JobNotFound, RequestRefused."""
-        if not 1 <= limit <= LINES_LIMIT:
-            fix = f"use 1 to {LINES_LIMIT}"
-            raise RequestRefused([Problem(field="limit", value=limit, problem="out of range", fix=fix)])
+        _check("limit", limit, 1, LINES_LIMIT)
+        _check("after", after, 0, 2**63 - 1)
+        _check("rank", rank or 0, 0, 2**31 - 1)
         async with self.database.read() as work:
             await work.jobs.get(job_id)
             return await work.logs.after(job_id, rank=rank, after=after, limit=limit)
+
+
+def _check(field: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise RequestRefused([Problem(field=field, value=value, problem="out of range", fix=f"use {low} to {high}")])

@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.text import askable, storable
 from service.domain.attempt import Attempt, AttemptState
 from service.domain.errors import AttemptNotFound
+from service.domain.text import askable, storable
 from service.domain.wire import WorkerReport
 
 _T = tables.attempts

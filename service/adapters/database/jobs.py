@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.text import askable
 from service.domain.errors import JobNotFound, StaleWrite
 from service.domain.job import TERMINAL, Intent, Job, JobState, Progress
 from service.domain.page import Page
 from service.domain.spec import JobSpec, WorkerBounds
+from service.domain.text import askable
 
 _T = tables.jobs
 

@@ -8,9 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.text import askable
 from service.domain.errors import KeyNotFound
 from service.domain.key import ApiKey, parse_scopes
+from service.domain.text import askable
 
 _T = tables.api_keys
 _PLAIN = ("id", "name", "hint", "created_at", "last_used_at", "revoked_at")

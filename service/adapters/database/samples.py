@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.text import askable
 from service.domain.downsample import bucket_width
 from service.domain.series import GROUP_RANK, Point, Series
+from service.domain.text import askable
 from service.domain.wire import Sample
 
 NAME_LIMIT = 64

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.text import storable
 from service.domain.event import Event
 from service.domain.log import LogRecord
+from service.domain.text import storable
 from service.domain.wire import LogLine
 
 _E = tables.events

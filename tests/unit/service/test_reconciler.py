@@ -1,0 +1,318 @@
+"""What a tick does, and what it must not do: nothing accepted is lost, nothing runs twice, unreachable is not dead."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from service.domain.attempt import FAILURE_BUDGET
+from service.domain.cluster import ClusterFacts
+from service.domain.errors import DatabaseUnavailable, LeaseLost
+from service.domain.job import JobState
+from service.reconciler import LEASE_TTL_S
+from tests.fakes.control_plane import ControlPlane
+from tests.fakes.memory_database import MemoryDatabase
+from tests.fakes.world import FakeCapacity
+
+
+async def test_a_queued_job_is_launched_once(plane: ControlPlane) -> None:
+    job = await plane.submit(workers=2)
+    for _ in range(3):
+        await plane.tick()
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.granted, seen.attempt) == (JobState.STARTING, 2, 1)
+    assert [order.job_id for order in plane.launcher.orders] == [job.id]
+
+
+async def test_a_job_waits_for_its_minimum_and_is_told_the_numbers(plane: ControlPlane) -> None:
+    await plane.running(workers=3)
+    waiting = await plane.submit(workers=2)
+    await plane.tick()
+    seen = await plane.jobs.get(waiting.id)
+    assert seen.state is JobState.QUEUED
+    assert seen.reason.startswith("Waiting for 2 cpu slots: 1 of 4 are free, 3 are held by 1 other jobs")
+
+
+async def test_slots_are_given_on_only_when_the_process_has_gone(plane: ControlPlane) -> None:
+    _, controller = await plane.running(workers=4)
+    waiting = await plane.submit(workers=4)
+    await controller.end("succeeded")
+    await plane.tick()
+    assert (await plane.jobs.get(waiting.id)).state is JobState.QUEUED
+    controller.exit()
+    await plane.tick()
+    assert (await plane.jobs.get(waiting.id)).state is JobState.STARTING
+
+
+async def test_a_lower_job_shrinks_in_place_for_a_higher_one(plane: ControlPlane) -> None:
+    low, controller = await plane.running(workers={"min": 1, "max": 4}, priority=10)
+    high = await plane.submit(workers=2, priority=90)
+    await plane.tick()
+    assert (await controller.beat("running", step=2, workers=4)).workers == 2
+    assert (await plane.jobs.get(high.id)).state is JobState.QUEUED
+    await controller.beat("running", step=3, workers=2, generation=2)
+    await plane.tick()
+    assert (await plane.jobs.get(high.id)).state is JobState.STARTING
+    assert (await plane.jobs.get(low.id)).state is JobState.RUNNING
+
+
+async def test_a_lower_job_that_cannot_shrink_leaves_and_goes_on_later(plane: ControlPlane) -> None:
+    low, controller = await plane.running(workers=3, priority=10)
+    high = await plane.submit(workers=3, priority=90)
+    await plane.tick()
+    assert (await controller.beat("running", step=2, workers=3)).action == "leave"
+    await controller.end("superseded", step=2)
+    controller.exit()
+    await plane.tick()
+    await plane.tick()
+    assert (await plane.jobs.get(high.id)).state is JobState.STARTING
+    assert (await plane.jobs.get(low.id)).state is JobState.QUEUED
+
+
+async def test_an_unreachable_controller_is_never_replaced_while_its_process_may_live(plane: ControlPlane) -> None:
+    job, _ = await plane.running()
+    plane.launcher.reachable = False
+    for _ in range(30):
+        await plane.tick(10)
+    plane.launcher.reachable = True
+    await plane.tick(10)
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.attempt, len(plane.launcher.orders)) == (JobState.RUNNING, 1, 1)
+
+
+async def test_a_controller_that_is_gone_is_replaced_after_a_pause(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    controller.exit()
+    await plane.tick(5)
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.failures) == (JobState.RECOVERING, 1)
+    assert "its controller process is gone" in seen.reason
+    assert len(plane.launcher.orders) == 1
+    await plane.tick(5)
+    assert len(plane.launcher.orders) == 2
+    again = plane.controller(await plane.jobs.get(job.id))
+    await again.beat("running", step=1, workers=1)
+    assert (await plane.jobs.get(job.id)).state is JobState.RUNNING
+
+
+async def test_the_budget_for_lost_attempts_ends_and_progress_gives_it_back(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    for round_number in range(2 * FAILURE_BUDGET):
+        controller.exit()
+        await plane.tick(70)
+        await plane.tick(70)
+        controller = plane.controller(await plane.jobs.get(job.id))
+        await controller.beat("running", step=2 + round_number, workers=1)
+    for _ in range(FAILURE_BUDGET + 1):
+        controller.exit()
+        await plane.tick(70)
+        seen = await plane.jobs.get(job.id)
+        if seen.terminal:
+            break
+        await plane.tick(70)
+        controller = plane.controller(await plane.jobs.get(job.id))
+    assert seen.state is JobState.FAILED
+    assert f"{FAILURE_BUDGET + 1} attempts in a row were lost" in seen.reason
+
+
+async def test_a_user_s_exception_is_not_tried_again(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    await controller.end("failed", cause="user", reason="ValueError: bad")
+    controller.exit()
+    for _ in range(3):
+        await plane.tick(100)
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.reason, len(plane.launcher.orders)) == (JobState.FAILED, "ValueError: bad", 1)
+
+
+async def test_a_lost_attempt_of_a_job_that_was_to_stop_stops_it(plane: ControlPlane) -> None:
+    pausing, first = await plane.running()
+    cancelling, second = await plane.running()
+    await plane.jobs.pause(pausing.id)
+    await plane.jobs.cancel(cancelling.id)
+    first.exit()
+    second.exit()
+    await plane.tick(5)
+    assert (await plane.jobs.get(pausing.id)).state is JobState.PAUSED
+    assert (await plane.jobs.get(cancelling.id)).state is JobState.CANCELLED
+
+
+async def test_a_controller_that_does_not_cancel_is_ended_by_force(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    await plane.jobs.cancel(job.id)
+    await plane.tick(10)
+    assert plane.launcher.ended == []
+    await plane.tick(25)
+    assert plane.launcher.ended == [(controller.attempt_id, True)]
+    await plane.tick()
+    assert (await plane.jobs.get(job.id)).state is JobState.CANCELLED
+
+
+async def test_a_process_that_stays_after_its_end_is_ended_by_force(plane: ControlPlane) -> None:
+    _, controller = await plane.running()
+    await controller.end("succeeded")
+    await plane.tick(5)
+    assert plane.launcher.ended == []
+    await plane.tick(15)
+    assert plane.launcher.ended == [(controller.attempt_id, True)]
+
+
+# ---- killed at any point ---------------------------------------------------------------------------------------------
+
+
+async def test_a_launch_that_was_written_but_not_made_is_made_by_whoever_comes_next(plane: ControlPlane) -> None:
+    job = await plane.submit()
+    plane.launcher.reachable = False
+    await plane.tick()
+    assert plane.launcher.orders == []
+    plane.launcher.reachable = True
+    await plane.tick()
+    seen = await plane.jobs.get(job.id)
+    assert (seen.attempt, [order.attempt_id for order in plane.launcher.orders]) == (1, [seen.attempt_id])
+    await plane.controller(seen).beat("running", step=1, workers=1)
+
+
+async def test_a_launch_that_was_made_but_not_noted_is_adopted(plane: ControlPlane) -> None:
+    """The service dies between starting the process and writing that it did."""
+    job = await plane.submit()
+    launch, made = plane.launcher.launch, plane.launcher.orders
+
+    async def launch_and_die(order):  # type: ignore[no-untyped-def]
+        await launch(order)
+        raise DatabaseUnavailable("killed")
+
+    plane.launcher.launch = launch_and_die  # type: ignore[method-assign]
+    await plane.tick()
+    plane.launcher.launch = launch  # type: ignore[method-assign]
+    for _ in range(3):
+        await plane.tick()
+    seen = await plane.jobs.get(job.id)
+    assert (len(made), seen.attempt) == (1, 1)
+    assert (await plane.attempt(made[0].attempt_id)).launched_at is not None
+    await plane.controller(seen).beat("running", step=1, workers=1)
+    assert (await plane.jobs.get(job.id)).state is JobState.RUNNING
+
+
+class DyingDatabase(MemoryDatabase):
+    """Refuses every commit after the first `allowed`, as if the process had been killed there."""
+
+    allowed = 10**9
+
+    def write(self):  # type: ignore[no-untyped-def]
+        unit, database = super().write(), self
+        commit = unit.commit
+
+        async def commit_or_die() -> None:
+            if database.allowed == 0:
+                raise KeyboardInterrupt
+            database.allowed -= 1
+            await commit()
+
+        unit.commit = commit_or_die  # type: ignore[method-assign]
+        return unit
+
+
+@pytest.mark.parametrize("point", range(12))
+async def test_a_service_killed_at_any_commit_loses_nothing_and_doubles_nothing(point: int) -> None:
+    database = DyingDatabase()
+    first = ControlPlane(database=database)
+    job = await first.submit(workers=2)
+    database.allowed = point
+    try:
+        await first.tick()
+        await first.controller(await first.jobs.get(job.id)).beat("running", step=1, workers=2)
+        await first.tick()
+    except KeyboardInterrupt:
+        database.turn = asyncio.Lock()
+    database.allowed = 10**9
+    database.now += LEASE_TTL_S + 1
+    second = ControlPlane(
+        database=database, launcher=first.launcher, tokens=first.tokens, clock=first.clock, holder="service-2"
+    )
+    for _ in range(3):
+        await second.tick()
+    seen = await second.jobs.get(job.id)
+    assert (seen.attempt, len(second.launcher.orders), seen.granted) == (1, 1, 2)
+    controller = second.controller(seen)
+    await controller.beat("running", step=2, workers=2)
+    await controller.end("succeeded")
+    assert (await second.jobs.get(job.id)).state is JobState.SUCCEEDED
+    kinds = await second.kinds(job.id)
+    assert [kinds.count(kind) for kind in ("submitted", "launched", "started", "succeeded")] == [1, 1, 1, 1]
+
+
+# ---- two services ----------------------------------------------------------------------------------------------------
+
+
+def rivals() -> tuple[ControlPlane, ControlPlane]:
+    first = ControlPlane()
+    second = ControlPlane(
+        database=first.database, launcher=first.launcher, tokens=first.tokens, clock=first.clock, holder="service-2"
+    )
+    return first, second
+
+
+async def test_of_two_services_one_acts() -> None:
+    first, second = rivals()
+    await first.submit()
+    await first.reconciler.tick()
+    await second.submit()
+    await second.reconciler.tick()
+    assert len(first.launcher.orders) == 1
+
+
+async def test_a_service_that_overslept_its_lease_writes_nothing() -> None:
+    """It is stopped while it looks at the cluster; when it wakes up another leads."""
+    first, second = rivals()
+    job = await first.submit()
+
+    class Oversleeping(FakeCapacity):
+        async def facts(self) -> ClusterFacts:
+            assert isinstance(first.database, MemoryDatabase)
+            first.database.now += LEASE_TTL_S + 1
+            await second.reconciler.tick()
+            await second.jobs.scale(job.id, 2)
+            return await super().facts()
+
+    first.reconciler.capacity = Oversleeping()
+    with pytest.raises(LeaseLost):
+        await first.reconciler.tick()
+    seen = await first.jobs.get(job.id)
+    assert (seen.granted, seen.attempt, len(first.launcher.orders)) == (1, 1, 1)
+
+
+async def test_stepping_down_lets_another_lead_at_once() -> None:
+    first, second = rivals()
+    await first.reconciler.tick()
+    await first.reconciler.step_down()
+    await second.submit()
+    await second.reconciler.tick()
+    assert len(second.launcher.orders) == 1
+
+
+# ---- leaving ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_service_that_leaves_orders_every_attempt_to_leave_and_launches_nothing(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    plane.attempts.leaving.set()
+    await plane.submit()
+    await plane.tick()
+    assert (await controller.beat("running", step=3, workers=1)).action == "leave"
+    await controller.end("superseded", step=3)
+    controller.exit()
+    await plane.tick()
+    assert (await plane.jobs.get(job.id)).state is JobState.QUEUED
+    assert len(plane.launcher.orders) == 1
+
+
+async def test_trouble_with_one_job_does_not_stop_the_others(plane: ControlPlane) -> None:
+    plane.capacity.reachable = False
+    job, _ = await plane.submit(), await plane.submit()
+    with pytest.raises(Exception, match="does not answer"):
+        await plane.tick()
+    plane.capacity.reachable = True
+    await plane.tick()
+    assert (await plane.jobs.get(job.id)).state is JobState.STARTING
+    assert len(plane.launcher.orders) == 2
