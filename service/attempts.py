@@ -209,5 +209,17 @@ async def _take_checkpoint(work: UnitOfWork, job: Job, attempt: Attempt, report:
             at=report.at,
         )
     )
+    payload = {key: getattr(report, key) for key in ("step", "size_bytes", "files", "duration_s")}
+    saved = Event(
+        job_id=job.id,
+        kind="checkpoint_saved",
+        at=report.at,
+        message=f"Checkpoint of step {report.step} saved",
+        attempt=attempt.number,
+        generation=job.progress.generation or None,
+        step=report.step,
+        payload=payload,
+    )
+    await write_event(work, saved)
     if report.request_id is not None:
         await work.checkpoints.meet(report.request_id, report.step)

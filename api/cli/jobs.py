@@ -22,6 +22,7 @@ from api.cli.output import (
     shown,
     size_text,
     state_text,
+    time_text,
     workers_text,
 )
 from api.cli.spec_file import load_spec
@@ -56,14 +57,14 @@ def submit(
             return
         job = client.submit(document, idempotency_key=idempotency_key)
         if follow_:
-            err().print(f"job {job['id']} ({job['name']}); Ctrl-C stops watching, not the job")
+            err().print(f"{_named(job)}; Ctrl-C stops watching, not the job")
             job = follow(client, job["id"], console=err(), patience_s=patience_s)
     if as_json:
         emit_json(job)
     elif follow_:
         say(_ending(job), style="green" if job["state"] == "succeeded" else "red")
     else:
-        say(f"job {job['id']} ({job['name']}) is {job['state']}; watch it: elastane logs -f {job['id']}")
+        say(f"{_named(job)} is {job['state']}; watch it: elastane logs -f {job['id']}")
     if follow_ and job["state"] != "succeeded":
         raise typer.Exit(1)
 
@@ -108,10 +109,10 @@ def show(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> None
             "engine": f"{spec.get('engine')} stage {job.get('stage')}",
             "attempt": f"{job.get('attempt')}, generation {job.get('generation')}",
             "priority": job.get("priority"),
-            "created": job.get("created_at"),
-            "started": job.get("started_at"),
-            "ended": job.get("ended_at"),
-            "last heard": job.get("heartbeat_at"),
+            "created": time_text(job.get("created_at")),
+            "started": time_text(job.get("started_at")),
+            "ended": time_text(job.get("ended_at")),
+            "last heard": time_text(job.get("heartbeat_at")),
         }
     )
     return _print_memory((job.get("memory") or {}).get("per_rank") or [])
@@ -199,16 +200,27 @@ def checkpoints(
     if now:
         return say("a checkpoint is asked for; `elastane events` says when it is saved")
     rows = [
-        (c.get("step"), size_text(c.get("size_bytes")), c.get("files"), c.get("duration_s"), c.get("at"), c.get("uri"))
+        (
+            c.get("step"),
+            size_text(c.get("size_bytes")),
+            c.get("files"),
+            c.get("duration_s"),
+            time_text(c.get("at")),
+            c.get("uri"),
+        )
         for c in answer["items"]
     ]
     return print_table(("STEP", "SIZE", "FILES", "TOOK (S)", "AT (UTC)", "URI"), rows)
 
 
+def _named(job: Json) -> str:
+    return f"job {job['id']} ({job['name']})" if job.get("name") else f"job {job['id']}"
+
+
 def _row(job: Json) -> tuple[object, ...]:
     progress = f"{job['step']}/{job['steps']}"
     figures = (workers_text(job["workers"]), job.get("loss"), job.get("throughput_tokens_per_s"))
-    return (job["id"], job["name"], state_text(job["state"]), progress, *figures, job["created_at"][:19])
+    return (job["id"], job["name"], state_text(job["state"]), progress, *figures, time_text(job["created_at"]))
 
 
 def _acted(job: Json, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.connection import AsJson, client_of
-from api.cli.output import emit_json, print_table, say, size_text
+from api.cli.output import emit_json, print_table, say, size_text, time_text
 
 
 def serve(
@@ -61,9 +61,7 @@ def list_keys(context: typer.Context, as_json: AsJson = False) -> None:
             k["name"],
             k["hint"],
             ", ".join(k["scopes"]),
-            k["created_at"],
-            k.get("last_used_at"),
-            k.get("revoked_at"),
+            *(time_text(k.get(f"{what}_at")) for what in ("created", "last_used", "revoked")),
         )
         for k in answer["items"]
     ]

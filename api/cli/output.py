@@ -15,6 +15,8 @@ from api.client import ApiError, Refused
 
 Json = dict[str, Any]
 
+WIDEST = 1000  # columns of a table
+
 STYLES = {
     "running": "green",
     "succeeded": "bold green",
@@ -44,10 +46,17 @@ def say(sentence: str, style: str = "") -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    """Never cut: an id that ends in an ellipsis cannot be copied. A narrow terminal wraps the line."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, no_wrap=True)
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else plain(shown(cell)) for cell in row))
-    out().print(table)
+    console = Console(markup=False, highlight=False, emoji=False, width=WIDEST)
+    with console.capture() as printed:
+        console.print(table)
+    sys.stdout.writelines(f"{line.rstrip()}\n" for line in printed.get().splitlines())
+    sys.stdout.flush()
 
 
 def print_pairs(pairs: Mapping[str, object]) -> None:
@@ -95,6 +104,11 @@ def shown(value: object) -> str:
 def plain(text: str) -> str:
     """Without control characters: a log line must not steer the reader's terminal."""
     return "".join(c if c in "\t\n" or (c.isprintable() or c == "\u00a0") else "\ufffd" for c in text)
+
+
+def time_text(time: object) -> str:
+    """2026-01-01T00:00:00.123Z -> 2026-01-01 00:00:00."""
+    return str(time)[:19].replace("T", " ") if time else "-"
 
 
 def size_text(size_bytes: object) -> str:

@@ -15,8 +15,6 @@ from api.cli.spec_file import load_spec
 
 Json = dict[str, Any]
 
-KINDS = ("param", "grad", "master", "exp_avg", "exp_avg_sq", "activations", "gathered")
-
 
 def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_json: AsJson = False) -> None:
     """Print memory and traffic per rank for every stage and offload, what fits, what is recommended."""
@@ -28,7 +26,7 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
     room = f"; a worker has {size_text(capacity)}" if capacity else ""
     say(f"{answer['model']}: {answer['numel']:,} parameters, {answer['micro_batches']} micro-batches per step{room}")
     recommended = answer["recommendation"]
-    kinds = sorted({kind for choice in answer["choices"] for kind in choice["bytes_by_kind"]}, key=_rank_of_kind)
+    kinds = list(dict.fromkeys(kind for choice in answer["choices"] for kind in choice["bytes_by_kind"]))
     print_table(
         (
             "",
@@ -48,10 +46,6 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
         f"{recommended['workers']} workers: {recommended['why']}",
         style="green",
     )
-
-
-def _rank_of_kind(kind: str) -> tuple[int, str]:
-    return (KINDS.index(kind) if kind in KINDS else len(KINDS), kind)
 
 
 def _rows(choices: list[Json], kinds: list[str], recommended: Json) -> Iterator[list[object]]:

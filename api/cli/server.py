@@ -38,7 +38,8 @@ def serve(options: dict[str, Any], *, as_json: bool) -> int:
     # Workers are told the port: a free one must be known before anything starts.
     settings = settings.model_copy(update={"port": listener.getsockname()[1]})
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for chatty in ("httpx", "alembic", "uvicorn.error"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
     server = Server(create_app(settings), settings, as_json=as_json)
     with contextlib.suppress(SystemExit):  # uvicorn's word for a lifespan that did not start
         server.run(sockets=[listener])

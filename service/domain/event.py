@@ -12,7 +12,7 @@
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
 | worker_lost | controller | rank, pid, node |
 | recovered | controller | workers, from_step, redone_steps, pause_s |
-| checkpoint_saved | controller | step, size_bytes, files, duration_s |
+| checkpoint_saved | service | step, size_bytes, files, duration_s |
 | any other word | controller | as sent |
 """
 

@@ -139,6 +139,8 @@ def test_a_checkpoint_asked_for_is_ordered_and_then_listed(service: LiveService)
     puppet.beat({"checkpoint": {**report, "request_id": request.json()["id"]}})
     items = service.http.get(f"/v1/jobs/{job_id}/checkpoints").json()["items"]
     assert [(item["step"], item["size_bytes"]) for item in items] == [(1, 9)]
+    last = service.http.get(f"/v1/jobs/{job_id}/events").json()["items"][-1]
+    assert (last["kind"], last["payload"]["size_bytes"]) == ("checkpoint_saved", 9)
 
 
 def test_a_job_that_does_not_train_cannot_write_a_checkpoint(service: LiveService) -> None:

@@ -27,7 +27,7 @@ def test_nothing_that_is_sent_breaks_the_service_or_its_document(
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{live.url}/openapi.json",
             "--checks", CHECKS, "--max-time", str(SECONDS), "--workers", "2", "--request-timeout", "10",
             "--suppress-health-check", "all",
-            # Streams and followed logs answer until they are closed, the first key locks everybody out: tested elsewhere.
+            # Streams and followed logs answer until closed, the first key locks everybody out: tested elsewhere.
             "--exclude-path-regex", "stream$|logs$", "--exclude-operation-id", "create_key",
         ],
         cwd=tmp_path, env={**os.environ, "NO_COLOR": "1"}, capture_output=True, text=True, timeout=SECONDS + 60,
