@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -251,6 +252,7 @@ def test_an_unknown_scheme_names_those_that_there_are() -> None:
         open_store("ftp://host/folder")
 
 
-def test_a_missing_driver_names_the_extra() -> None:
+def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(SpecError, match=r"install elastane\[gcs\] on the workers"):
         open_store("gs://bucket/folder")

@@ -77,7 +77,9 @@ class VerifiedFile:
         The memory is used again for the next block.
         """
         size = self._checksum.block_bytes
-        for index in sorted({i for start, stop in ranges for i in range(start // size, -(-stop // size))}):
+        wanted = sorted({i for start, stop in ranges for i in range(start // size, -(-stop // size))})
+        self._source.expect([(i * size, min((i + 1) * size, self._checksum.size_bytes)) for i in wanted])
+        for index in wanted:
             yield index * size, self._block(index)
 
     def read(self, start: int, stop: int) -> bytes:

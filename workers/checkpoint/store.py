@@ -6,16 +6,28 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
+from fsspec.core import url_to_fs
+
+from workers.checkpoint.object_store import ObjectStore
 from workers.user_code import SpecError
 
 # What a kill in the middle of `put` leaves beside the file.
 PARTIAL = ".partial"
+# Scheme -> the extra that brings its driver.
+OBJECT_SCHEMES = {
+    "s3": "elastane[s3]",
+    "gs": "elastane[gcs]",
+    "gcs": "elastane[gcs]",
+    "az": "elastane[azure]",
+    "abfs": "elastane[azure]",
+    "memory": "elastane[workers]",
+}
 # What a file system without hard links answers.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
@@ -30,6 +42,10 @@ class Source(Protocol):
     """An open file, read anywhere."""
 
     size_bytes: int
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Reads of exactly these byte ranges will follow, in this order: a hint to a place that is far away."""
+        ...
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         """Fill the buffer from the file at `offset`; returns the bytes read, fewer only where the file ends."""
@@ -64,14 +80,34 @@ class Store(Protocol):
 
 
 def open_store(uri: str) -> Store:
-    """The store of a `checkpoint.uri`: a path or `file://`."""
+    """The store of a `checkpoint.uri`: a path, `file://`, or an object store by its scheme.
+
+    Raises SpecError for a scheme that nobody speaks here, a missing driver, and a URI with credentials in it.
+    """
     parts = urlsplit(uri)
+    if not parts.scheme or "://" not in uri:
+        return LocalStore(Path(uri))
     if parts.scheme == "file":
         return LocalStore(Path(unquote(parts.path)))
-    if parts.scheme and "://" in uri:
-        problem = f"{parts.scheme} is not a store yet"
-        raise SpecError(field="checkpoint.uri", value=uri, problem=problem, fix="give a folder that every worker sees")
-    return LocalStore(Path(uri))
+    if parts.scheme not in OBJECT_SCHEMES:
+        fix = f"give a folder that every worker sees, or one of {', '.join(f'{each}://' for each in OBJECT_SCHEMES)}"
+        raise SpecError(field="checkpoint.uri", value=uri, problem=f"{parts.scheme} is no store", fix=fix)
+    if parts.username or parts.password or parts.query:
+        fix = "leave them to the environment of the workers"
+        raise SpecError(field="checkpoint.uri", value=_bare(uri), problem="holds credentials or options", fix=fix)
+    try:
+        # Listings of another moment would hide what another process just published.
+        filesystem, root = url_to_fs(uri, use_listings_cache=False)
+    except ImportError as error:
+        fix = f"install {OBJECT_SCHEMES[parts.scheme]} on the workers"
+        raise SpecError(field="checkpoint.uri", value=uri, problem=str(error), fix=fix) from error
+    return ObjectStore(filesystem, str(root))
+
+
+def _bare(uri: str) -> str:
+    """Without what may be secret: messages are stored and shown."""
+    parts = urlsplit(uri)
+    return f"{parts.scheme}://...@{parts.hostname}{parts.path}"
 
 
 def read_whole(store: Store, path: str) -> bytes:
@@ -164,6 +200,9 @@ class _LocalSource:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.size_bytes = os.fstat(descriptor).st_size
+
+    def expect(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """The kernel reads ahead by itself."""
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
         done = 0

@@ -207,6 +207,9 @@ class CountingSource:
     def __init__(self, source, store: CountingStore) -> None:
         self.source, self.store, self.size_bytes = source, store, source.size_bytes
 
+    def expect(self, ranges) -> None:
+        self.source.expect(ranges)
+
     def read_into(self, offset: int, buffer: memoryview) -> int:
         self.store.read_bytes += len(buffer)
         return self.source.read_into(offset, buffer)
