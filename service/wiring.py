@@ -126,17 +126,18 @@ def build(settings: Settings) -> Services:
     ray, capacity, launcher = _data_plane(settings)
     attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings)
     plans = Plans(capacity=capacity)
+    jobs = Jobs(
+        database=database,
+        clock=clock,
+        bus=bus,
+        files=files,
+        tokens=tokens,
+        plans=plans,
+        embedded=settings.embedded,
+    )
     return Services(
         settings=settings,
-        jobs=Jobs(
-            database=database,
-            clock=clock,
-            bus=bus,
-            files=files,
-            tokens=tokens,
-            plans=plans,
-            embedded=settings.embedded,
-        ),
+        jobs=jobs,
         metrics=Metrics(database=database),
         logs=Logs(database=database),
         checkpoints=Checkpoints(database=database, clock=clock, bus=bus, tokens=tokens),
@@ -146,22 +147,26 @@ def build(settings: Settings) -> Services:
         attempts=attempts,
         stream=Stream(database=database, bus=bus),
         census=Census(database=database, ray=ray),
-        reconciler=Reconciler(
-            database=database,
-            clock=clock,
-            bus=bus,
-            tokens=tokens,
-            capacity=capacity,
-            launcher=launcher,
-            ray=ray,
-            files=files,
-            settings=settings,
-            leaving=attempts.leaving,
-            holder=f"{os.uname().nodename}:{os.getpid()}:{tokens.new_id()}",
-        ),
+        reconciler=_reconciler(jobs, attempts, capacity, launcher),
         database=database,
         ray=ray,
         lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,
+    )
+
+
+def _reconciler(jobs: Jobs, attempts: Attempts, capacity: Capacity, launcher: Launcher) -> Reconciler:
+    return Reconciler(
+        database=jobs.database,
+        clock=jobs.clock,
+        bus=jobs.bus,
+        tokens=jobs.tokens,
+        capacity=capacity,
+        launcher=launcher,
+        ray=attempts.ray,
+        files=jobs.files,
+        settings=attempts.settings,
+        leaving=attempts.leaving,
+        holder=f"{os.uname().nodename}:{os.getpid()}:{jobs.tokens.new_id()}",
     )
 
 
