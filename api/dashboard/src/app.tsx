@@ -87,7 +87,7 @@ function Content({ route }: { route: Route }) {
       return <ComparePage />;
     default:
       return (
-        <Empty title="No such page">
+        <Empty title="No such page" alone>
           <p>
             There is nothing at <code>{route.path}</code>. <a href={hashOf({ page: 'jobs' })}>All jobs</a>
           </p>

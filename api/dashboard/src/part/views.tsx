@@ -12,10 +12,11 @@ export function Loading({ what }: { what: string }) {
   );
 }
 
-export function Empty({ title, children }: { title: string; children?: ComponentChildren }) {
+/** `alone`: the page has no other heading. */
+export function Empty({ title, alone = false, children }: { title: string; alone?: boolean; children?: ComponentChildren }) {
   return (
     <div class="blank">
-      <h2>{title}</h2>
+      {alone ? <h1>{title}</h1> : <h2>{title}</h2>}
       {children}
     </div>
   );

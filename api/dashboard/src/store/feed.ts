@@ -34,6 +34,7 @@ export function follow(jobId: string | null, listener: FeedListener): () => void
       heardAt.value = Date.now();
       if (!resumed) listener.refetch();
     },
+    failedFirst: () => listener.refetch(),
     message: (message) => deliver(message, listener, mine),
     state: (state, status) => {
       if (stream !== mine) return;

@@ -8,6 +8,8 @@ export interface StreamListener {
   /** A connection stands. `resumed` is false for a first one and after the cursor was lost: what was shown must be fetched again. */
   opened(resumed: boolean): void;
   message(message: ServerMessage): void;
+  /** No connection was ever made: what is to be shown must be asked for without a stream, if only to learn why. */
+  failedFirst(): void;
   state(state: StreamState, status: number): void;
 }
 
@@ -22,6 +24,7 @@ export class EventStream {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private failures = 0;
   private closed = false;
+  private everOpen = false;
 
   constructor(
     private readonly url: string,
@@ -63,6 +66,7 @@ export class EventStream {
       status = response.status;
       if (!response.ok || !response.body) throw new Error(`HTTP ${status}`);
       this.failures = 0;
+      this.everOpen = true;
       this.listener.state('live', status);
       this.listener.opened(resumed);
       await this.read(response.body.getReader(), abort);
@@ -70,7 +74,10 @@ export class EventStream {
       this.failures += 1;
     }
     this.abort = null;
-    if (!this.closed) this.wait(status);
+    if (this.closed) return;
+    if (!this.everOpen && this.failures === 1) this.listener.failedFirst();
+    if (status === 404) this.close();
+    else this.wait(status);
   }
 
   private async read(reader: ReadableStreamDefaultReader<Uint8Array>, abort: AbortController): Promise<void> {

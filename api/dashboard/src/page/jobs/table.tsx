@@ -38,26 +38,28 @@ export function JobTable({ list }: { list: JobList }) {
   }, [rows.end, jobs.length]);
 
   return (
-    <div class="table" role="table" aria-label="Jobs" aria-rowcount={jobs.length + 1}>
-      <div class="tr head" role="row" aria-rowindex={1}>
-        <div role="columnheader" class="c-pick">
-          <input
-            type="checkbox"
-            aria-label="Choose all jobs listed"
-            checked={jobs.length > 0 && jobs.every((job) => chosen.value.has(job.id))}
-            onChange={(event) => chooseAll(event.currentTarget.checked ? jobs.map((job) => job.id) : [])}
-          />
-        </div>
-        {COLUMNS.map((name) => (
-          <div key={name} role="columnheader" class={`c-${name.split(/[ /]/)[0]?.toLowerCase()}`}>
-            {name}
+    <div class="table-frame">
+      <div role="table" aria-label="Jobs" aria-rowcount={jobs.length + 1}>
+        <div class="tr head" role="row" aria-rowindex={1}>
+          <div role="columnheader" class="c-pick">
+            <input
+              type="checkbox"
+              aria-label="Choose all jobs listed"
+              checked={jobs.length > 0 && jobs.every((job) => chosen.value.has(job.id))}
+              onChange={(event) => chooseAll(event.currentTarget.checked ? jobs.map((job) => job.id) : [])}
+            />
           </div>
-        ))}
-      </div>
-      <div ref={body} role="rowgroup" style={{ paddingTop: `${rows.above_px}px`, paddingBottom: `${rows.below_px}px` }}>
-        {jobs.slice(rows.first, rows.end).map((job, i) => (
-          <JobRow key={job.id} job={job} index={rows.first + i + 2} curve={list.sparks.of(job.id)} />
-        ))}
+          {COLUMNS.map((name) => (
+            <div key={name} role="columnheader" class={`c-${name.split(/[ /]/)[0]?.toLowerCase()}`}>
+              {name}
+            </div>
+          ))}
+        </div>
+        <div ref={body} role="rowgroup" style={{ paddingTop: `${rows.above_px}px`, paddingBottom: `${rows.below_px}px` }}>
+          {jobs.slice(rows.first, rows.end).map((job, i) => (
+            <JobRow key={job.id} job={job} index={rows.first + i + 2} curve={list.sparks.of(job.id)} />
+          ))}
+        </div>
       </div>
       <p class="table-foot" role="status">
         {list.loadingMore.value ? 'Loading more…' : `${jobs.length} shown`}

@@ -126,9 +126,11 @@ function Cell({ choice, scale, best, chosen, use }: { choice: PlanChoice; scale:
       type="button"
       class={`cell ${chosen ? 'chosen' : ''} ${choice.fits === false ? 'over' : ''}`}
       title={`${spoken}. ${choice.note}`}
-      aria-label={`Stage ${choice.stage} on ${choice.workers}: ${text(bytes(total))}, ${verdict}. Use this stage`}
       onClick={() => use(choice)}
     >
+      <span class="hidden">
+        Use stage {choice.stage}; on {choice.workers} workers it needs
+      </span>
       <span class="cell-head">
         <b>{text(bytes(total))}</b>
         {best && <span class="star">recommended</span>}
