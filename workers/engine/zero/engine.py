@@ -281,14 +281,21 @@ class ZeroEngine:
         self._placement.commit(flat.key(StateKind.EXP_AVG_SQ), state.exp_avg_sq)
 
     def _spans(self, flat: Flat, touched: Sequence[float]) -> list[Span]:
-        """Where this rank's state has parameters to update, each with its own step number."""
-        spans = []
-        for number, slot in enumerate(flat.plan.slots, start=flat.first_param):
-            common = slot.interval.intersect(flat.state)
-            if common is not None and touched[number]:
-                part = common.shift(-flat.state.start)
-                spans.append(Span(start=part.start, stop=part.stop, step=self._steps[number]))
-        return merge_spans(spans)
+        """Where this rank's state has parameters to update, each with its own step number.
+
+        Cut at the borders of all ranks' shards even where one rank updates everything: the fused kernel rounds its tail
+        otherwise than its body, and every stage shall give the same bits.
+        """
+        spans: list[Span] = []
+        for shard in flat.state_shards():
+            parts = []
+            for number, slot in enumerate(flat.plan.slots, start=flat.first_param):
+                common = slot.interval.intersect(shard)
+                if common is not None and touched[number]:
+                    part = common.shift(-flat.state.start)
+                    parts.append(Span(start=part.start, stop=part.stop, step=self._steps[number]))
+            spans += merge_spans(parts)
+        return spans
 
     def _publish(self, unit: Unit, flats: Sequence[Flat]) -> None:
         """The parameters follow their masters; where ranks hold parts of the master, the parts are gathered."""

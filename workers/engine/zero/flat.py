@@ -42,6 +42,11 @@ class Flat:
         self.state = self.shard if sharded else Interval(0, self.full_numel)
         self.clean = True
 
+    def state_shards(self) -> list[Interval]:
+        """The shards that this rank's training state covers: its own, or everybody's."""
+        size = self.shard.numel
+        return [Interval(start, start + size) for start in range(self.state.start, self.state.stop, max(size, 1))]
+
     def build(self, device: torch.device, *, fill: bool) -> None:
         """A new whole vector, and the parameters on it; with `fill` it takes over their present values."""
         full = torch.zeros(self.full_numel, dtype=self.plan.dtype, device=device)

@@ -65,7 +65,7 @@ class FlatAdamW:
         self._config = config
 
     def update(self, operands: Operands, spans: Sequence[Span], *, lr_scale: float, grad_divisor: float) -> None:
-        """One step for the spans. The gradient is divided by `grad_divisor` first (clipping) and is scratch afterwards."""
+        """One step for the spans. The gradient, divided by `grad_divisor` first (clipping), is scratch afterwards."""
         spans = [part for span in spans for part in _fit(span, operands.grad)]
         if not spans:
             return
