@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from service.domain.wire import Brief, Outcome
 from workers.controller.generation import Cause, Generation, origin_after_loss, stopped_at
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.inbox import News, sort
 from workers.controller.recruits import Recruits
+from workers.controller.rendezvous import MeetingPoint
 from workers.controller.sizing import Resize, first_members, next_members, seated
 from workers.controller.state import Purpose, State, phase
 from workers.controller.timeline import Timeline, worker_reports
@@ -39,7 +39,6 @@ from workers.worker.messages import (
     Saved,
     SaveFailed,
     Stopped,
-    StoreAddress,
 )
 
 log = logging.getLogger(__name__)
@@ -50,16 +49,6 @@ ANSWER_S = 30.0
 FORM_S = 600.0
 # Generations lost one after another without a new step, before the attempt gives up.
 LOSSES = 5
-
-
-class MeetingPoint(Protocol):
-    """Where generations meet."""
-
-    def address(self) -> StoreAddress: ...
-
-    def keep_alive(self) -> None:
-        """Called every turn."""
-        ...
 
 
 class Controller:
@@ -123,8 +112,7 @@ class Controller:
             self._lose(death)
         self._meeting_point.keep_alive()
         self._obey()
-        if self._outcome is None:
-            self._decide()
+        self._decide()
         self._uplink.show(self._standing())
 
     def _advance(self, step: int) -> None:
@@ -200,8 +188,6 @@ class Controller:
         self._timeline.lost(death, rank=rank, step=self._step, generation=generation.number)
         self._collect(generation)
 
-    # ---- obey ----------------------------------------------------------------------------------------------------
-
     def _obey(self) -> None:
         orders = self._uplink.orders
         if self._uplink.superseded:
@@ -226,7 +212,14 @@ class Controller:
     # ---- decide --------------------------------------------------------------------------------------------------
 
     def _decide(self) -> None:
-        decide: dict[State, Callable[[], None]] = {
+        """Until nothing changes: what follows from what is known already should not wait for the next turn."""
+        before = None
+        while self._outcome is None and self._state is not before:
+            before = self._state
+            self._act()
+
+    def _act(self) -> None:
+        act: dict[State, Callable[[], None]] = {
             State.GATHERING: self._gather,
             State.FORMING: self._watch_forming,
             State.RUNNING: self._watch_running,
@@ -234,7 +227,7 @@ class Controller:
             State.COLLECTING: self._watch_collecting,
             State.SAVING: lambda: None,
         }
-        decide[self._state]()
+        act[self._state]()
 
     @property
     def _desired(self) -> int:
@@ -396,13 +389,9 @@ class Controller:
 
     def _standing(self) -> Standing:
         generation = self._generation
-        forming = self._state is State.FORMING and generation is not None
+        cause = generation.cause if generation is not None and self._state is State.FORMING else self._cause
         return Standing(
-            phase=phase(
-                self._state,
-                cause=generation.cause if forming and generation is not None else self._cause,
-                purpose=self._purpose,
-            ),
+            phase=phase(self._state, cause=cause, purpose=self._purpose),
             step=self._step,
             generation=self._number,
             world_size=len(generation.members) if generation is not None else 0,

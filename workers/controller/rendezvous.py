@@ -12,7 +12,7 @@ import secrets
 import socket
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 
@@ -59,6 +59,16 @@ def _serve(address: StoreAddress, listening: int) -> Any:
     return TCPStore(
         address.host, address.port, is_master=True, wait_for_workers=False, master_listen_fd=os.dup(listening)
     )
+
+
+class MeetingPoint(Protocol):
+    """Where generations meet."""
+
+    def address(self) -> StoreAddress: ...
+
+    def keep_alive(self) -> None:
+        """Called every turn."""
+        ...
 
 
 class RendezvousPoint:

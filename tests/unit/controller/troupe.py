@@ -1,0 +1,197 @@
+"""Workers and a service that do what a test says, around a real Controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from service.domain.spec import JobSpec
+from service.domain.wire import Brief, Orders
+from workers.controller.controller import Controller
+from workers.controller.group import Death, Hand, Haul
+from workers.layout.interval import Interval
+from workers.layout.layout import Piece
+from workers.worker.messages import Broken, Join, Joined, Left, Ready, Report, Resumed, Stopped, StoreAddress
+
+NUMEL = 12
+
+
+@dataclass
+class FakeGroup:
+    hands: dict[str, Hand] = field(default_factory=dict)
+    haul: Haul = field(default_factory=Haul)
+    told: list[tuple[str, str, tuple[Any, ...]]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
+    born: int = 0
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self.hands
+
+    def __iter__(self) -> Any:
+        return iter(list(self.hands.values()))
+
+    def __len__(self) -> int:
+        return len(self.hands)
+
+    def __getitem__(self, worker: str) -> Hand:
+        return self.hands[worker]
+
+    def spawn(self) -> str:
+        self.born += 1
+        worker = f"w{self.born}"
+        self.hands[worker] = Hand(id=worker, actor=None)
+        return worker
+
+    def end(self, worker: str) -> None:
+        if self.hands.pop(worker, None):
+            self.ended.append(worker)
+
+    def end_all(self) -> None:
+        for worker in list(self.hands):
+            self.end(worker)
+
+    def tell(self, worker: str, method: str, *args: Any) -> None:
+        if worker in self.hands:
+            self.told.append((worker, method, args))
+
+    def poll(self, wait_s: float) -> Haul:
+        haul, self.haul = self.haul, Haul()
+        return haul
+
+
+@dataclass
+class FakeUplink:
+    orders: Orders
+    superseded: bool = False
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    checkpoints: list[Any] = field(default_factory=list)
+    shown: Any = None
+
+    def event(self, kind: str, **payload: Any) -> None:
+        self.events.append((kind, payload))
+
+    def checkpoint(self, report: Any) -> None:
+        self.checkpoints.append(report)
+
+    def samples(self, samples: Any) -> None: ...
+
+    def logs(self, lines: Any) -> None: ...
+
+    def show(self, standing: Any) -> None:
+        self.shown = standing
+
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.events]
+
+
+class FakeMeetingPoint:
+    def address(self) -> StoreAddress:
+        return StoreAddress(host="nowhere", port=1)
+
+    def keep_alive(self) -> None: ...
+
+
+class Troupe:
+    """`stage` decides what a survivor holds: everything, or its even part."""
+
+    def __init__(self, *, workers: int = 2, minimum: int = 1, stage: int = 3, steps: int = 100) -> None:
+        spec = JobSpec.model_validate(
+            {
+                "model": "gpt-tiny",
+                "stage": stage,
+                "workers": {"min": minimum, "max": 8},
+                "training": {"steps": steps},
+            }
+        )
+        brief = Brief(
+            job_id="job",
+            attempt_id="attempt",
+            attempt_number=1,
+            spec=spec,
+            workers=workers,
+            checkpoint_uri="",
+            cache_folder="",
+            log_folder="",
+            ray_address="",
+            namespace="",
+            orphan_timeout_s=60.0,
+        )
+        self.stage = stage
+        self.now = 0.0
+        self.group = FakeGroup()
+        self.uplink = FakeUplink(Orders(acknowledged=0, workers=workers))
+        self.controller = Controller(
+            brief,
+            uplink=self.uplink,  # type: ignore[arg-type]
+            group=self.group,  # type: ignore[arg-type]
+            meeting_point=FakeMeetingPoint(),
+            clock=lambda: self.now,
+        )
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    def turn(self, *, after_s: float = 0.1) -> None:
+        self.now += after_s
+        self.controller._turn()
+
+    def order(self, **changes: Any) -> None:
+        self.uplink.orders = self.uplink.orders.model_copy(update=changes)
+
+    @property
+    def outcome(self) -> Any:
+        return self.controller._outcome
+
+    # ---- what workers do -----------------------------------------------------------------------------------------
+
+    def report(self, worker: str, report: Report) -> None:
+        self.group.haul.reports.append((worker, report))
+
+    def die(self, worker: str) -> None:
+        self.group.haul.deaths.append(Death(hand=self.group.hands.pop(worker), reason="SIGKILL"))
+
+    def warm(self, *workers: str) -> None:
+        for worker in workers or [hand.id for hand in self.group if hand.ready is None]:
+            self.report(worker, Ready(pid=int(worker[1:]), node="n", device="cpu", warm_s=1.0))
+        self.turn()
+
+    def joins(self) -> dict[str, Join]:
+        """The newest join that each living worker was told."""
+        joins = {w: args[0] for w, method, args in self.group.told if method == "order" and isinstance(args[0], Join)}
+        return {worker: join for worker, join in joins.items() if worker in self.group}
+
+    def newest(self) -> Join:
+        return max(self.joins().values(), key=lambda join: join.generation)
+
+    def join(self, *, step: int = 0, source: Any = "start") -> Join:
+        """Everybody of the newest generation joins, and does a first step."""
+        join = self.newest()
+        for worker in join.members:
+            self.report(
+                worker,
+                Joined(generation=join.generation, step=step, source=source, form_s=0.1, move_s=0.1, moved_bytes=4),
+            )
+            self.report(worker, Resumed(generation=join.generation, step=step + 1, pause_s=0.5, first_step_s=0.1))
+        for worker in join.leavers:
+            self.report(worker, Left(generation=join.generation))
+        self.turn()
+        return join
+
+    def stop(self, *, step: int) -> None:
+        join = self.newest()
+        for worker in join.members:
+            self.report(worker, Stopped(generation=join.generation, step=step))
+        self.turn()
+
+    def broken(self, worker: str, *, step: int) -> Broken:
+        join = self.newest()
+        interval = Interval(0, NUMEL)
+        if self.stage > 0:
+            size = NUMEL // len(join.members)
+            rank = join.members.index(worker)
+            interval = Interval(rank * size, (rank + 1) * size)
+        return Broken(
+            generation=join.generation, step=step, error="reset", holds=(Piece("t", interval),), whole={"t": NUMEL}
+        )
+
+    def told(self, method: str) -> list[tuple[str, tuple[Any, ...]]]:
+        return [(worker, args) for worker, told, args in self.group.told if told == method]
