@@ -62,15 +62,15 @@ class Collectives:
 
     def gather(self, full: Tensor, shard: Tensor, *, name: str = "all_gather") -> Pending:
         """Every rank's shard into `full`, in the order of the ranks. `shard` may be this rank's part of `full`."""
-        own = full.narrow(0, self.rank * shard.numel(), shard.numel())
-        if own.data_ptr() != shard.data_ptr() and (self._exchanges or self.world == 1):
-            own.copy_(shard)
-        if not self._count(name, full):
-            return Pending()
-        if self._exchanges:
-            parts = full.chunk(self.world)
-            return self._exchange([own] * self.world, parts)
-        return Pending([self._alive().all_gather_single(full, shard)])
+        moves = self._count(name, full)
+        if moves and not self._exchanges:
+            return Pending([self._alive().all_gather_single(full, shard)])
+        parts = full.view(self.world, -1).unbind() if full.numel() else ()
+        pending = self._exchange([shard] * self.world, parts) if moves else Pending()
+        if parts and parts[self.rank].data_ptr() != shard.data_ptr():
+            # While the others' parts are on their way.
+            parts[self.rank].copy_(shard)
+        return pending
 
     def landing_numel(self, shard_numel: int) -> int:
         """Elements that `scatter` needs to receive into."""
@@ -81,7 +81,7 @@ class Collectives:
         if not self._count("reduce_scatter", packed):
             return Pending()
         if self._exchanges:
-            parts = packed.chunk(self.world)
+            parts = packed.view(self.world, -1).unbind()
             return self._exchange(parts, self._by_rank(landing, own=parts[self.rank]))
         return Pending([self._reduction_group().reduce_scatter_single(landing, packed, dist.ReduceScatterOptions())])
 

@@ -153,7 +153,7 @@ class ZeroEngine:
             by_kind=self._state.size_bytes(),
             gathered_bytes=self._passes.gathered_bytes,
             gathered_peak_bytes=self._passes.gathered_peak_bytes,
-            buckets_bytes=self._reducer.buffers.size_bytes,
+            buckets_bytes=self._reducer.buckets.size_bytes,
             buffers_bytes=buffers,
         )
 

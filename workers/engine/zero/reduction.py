@@ -12,6 +12,7 @@ from torch import Tensor
 
 from workers.engine.placement import Placement
 from workers.engine.states import StateKind
+from workers.engine.zero.buckets import Bucket, Buckets
 from workers.engine.zero.collectives import Collectives, Pending
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.stages import Stage
@@ -20,30 +21,12 @@ from workers.engine.zero.stages import Stage
 DEPTH = 2
 
 
-class Buffers:
-    """Vectors used again and again: a fresh one of some megabytes costs page faults each time."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._free: dict[tuple[int, torch.dtype], list[Tensor]] = {}
-        self.size_bytes = 0
-
-    def take(self, numel: int, dtype: torch.dtype) -> Tensor:
-        free = self._free.get((numel, dtype))
-        if free:
-            return free.pop()
-        self.size_bytes += numel * dtype.itemsize
-        return torch.zeros(numel, dtype=dtype, device=self._device)
-
-    def give(self, vector: Tensor) -> None:
-        self._free.setdefault((vector.numel(), vector.dtype), []).append(vector)
-
-
 @dataclass(slots=True)
 class _UnderWay:
     flat: Flat
     packed: Tensor
-    landing: Tensor
+    bucket: Bucket | None
+    landing: Bucket
     pending: Pending
     add: bool
 
@@ -61,8 +44,8 @@ class Reducer:
         self._sharded = stage.shards(StateKind.GRAD)
         self._under_way: deque[_UnderWay] = deque()
         self._shared: list[Pending] = []
-        self._views: dict[tuple[int, int], list[Tensor]] = {}
-        self.buffers = Buffers(collectives.device)
+        self._places_at_rest: dict[int, list[Tensor]] = {}
+        self.buckets = Buckets(collectives.device)
         self._muted = False
         # 1 where a parameter received a gradient in this step, by the engine's parameter number.
         self.touched = bytearray(num_params)
@@ -71,7 +54,10 @@ class Reducer:
         """Into the whole gradient at rest, for a reduction at the last micro-batch."""
         for flat in unit.trainable:
             grad = self._placement.fetch(flat.key(StateKind.GRAD))
-            self._write(flat, grad, add=not flat.clean)
+            if flat.index not in self._places_at_rest:
+                self._places_at_rest[flat.index] = flat.views(grad)
+            places = self._places_at_rest[flat.index]
+            self._write(flat, grad, places, add=not flat.clean)
             flat.clean = False
 
     def launch(self, unit: Unit) -> None:
@@ -82,7 +68,7 @@ class Reducer:
             if self._sharded:
                 self._send_packed(flat)
             else:
-                self._send(flat, self._placement.fetch(flat.key(StateKind.GRAD)), add=False)
+                self._send(flat, self._placement.fetch(flat.key(StateKind.GRAD)), bucket=None, add=False)
 
     def flush(self, units: Sequence[Unit]) -> None:
         """A further reduction of gradients that came after their unit had left: added to what landed before."""
@@ -138,16 +124,16 @@ class Reducer:
 
     def _send_packed(self, flat: Flat) -> None:
         self._make_room()
-        packed = self.buffers.take(flat.full_numel, self._dtype)
-        self._write(flat, packed, add=False)
-        self._send(flat, packed, add=not flat.clean)
+        bucket = self.buckets.take(flat.full_numel, self._dtype)
+        self._write(flat, bucket.vector, bucket.places(flat), add=False)
+        self._send(flat, bucket.vector, bucket=bucket, add=not flat.clean)
         flat.clean = False
 
-    def _send(self, flat: Flat, packed: Tensor, *, add: bool) -> None:
+    def _send(self, flat: Flat, packed: Tensor, *, bucket: Bucket | None, add: bool) -> None:
         self._make_room()
-        landing = self.buffers.take(self._collectives.landing_numel(flat.shard.numel), self._dtype)
-        pending = self._collectives.scatter(packed, landing)
-        self._under_way.append(_UnderWay(flat, packed, landing, pending, add))
+        landing = self.buckets.take(self._collectives.landing_numel(flat.shard.numel), self._dtype)
+        pending = self._collectives.scatter(packed, landing.vector)
+        self._under_way.append(_UnderWay(flat, packed, bucket, landing, pending, add))
 
     def _make_room(self) -> None:
         # By number, never by what happens to have finished: the order of launches must be one on all ranks.
@@ -155,21 +141,20 @@ class Reducer:
             self._finish(self._under_way.popleft())
 
     def _finish(self, reduction: _UnderWay) -> None:
-        flat, packed, landing = reduction.flat, reduction.packed, reduction.landing
+        flat = reduction.flat
         reduction.pending.wait()
         key = flat.key(StateKind.GRAD)
         grad = self._placement.fetch(key)
-        self._collectives.land(packed, landing, self.own_gradient(flat), add=reduction.add)
+        self._collectives.land(reduction.packed, reduction.landing.vector, self.own_gradient(flat), add=reduction.add)
         self._placement.commit(key, grad)
-        self.buffers.give(landing)
-        if packed is not grad:
-            self.buffers.give(packed)
+        self.buckets.give(reduction.landing)
+        if reduction.bucket is not None:
+            self.buckets.give(reduction.bucket)
         if self._stage.shares_gradients:
             self._shared.append(self._collectives.gather(grad, self.own_gradient(flat)))
 
-    def _write(self, flat: Flat, vector: Tensor, *, add: bool) -> None:
+    def _write(self, flat: Flat, vector: Tensor, places: Sequence[Tensor], *, add: bool) -> None:
         """Move the parameters' new gradients into `vector`; without `add` all else in it becomes zero."""
-        places = self._places(flat, vector)
         into, grads = [], []
         for number, (place, grad) in enumerate(zip(places, flat.take_gradients(), strict=True), start=flat.first_param):
             if grad is not None and not self._muted:
@@ -182,10 +167,3 @@ class Reducer:
             vector.narrow(0, flat.plan.numel, vector.numel() - flat.plan.numel).zero_()
         if into:
             (torch._foreach_add_ if add else torch._foreach_copy_)(into, grads)
-
-    def _places(self, flat: Flat, vector: Tensor) -> list[Tensor]:
-        key = (flat.index, vector.data_ptr())
-        places = self._views.get(key)
-        if places is None:
-            places = self._views[key] = flat.views(vector)
-        return places
