@@ -24,7 +24,6 @@ class Backlog:
         self._left: deque[Fact] = deque()
         self._waiting: deque[Fact] = deque()
         self._points = 0
-        self._stride = 1
         self._log_lines = 0
         self._max_points = max_points
         self._max_log_lines = max_log_lines
@@ -75,14 +74,14 @@ class Backlog:
             self._points -= size
             self._log_lines -= len(fact.logs or ())
             self._left.append(fact)
-        if not self._waiting:
-            self._stride = 1
 
     def _thin(self) -> None:
-        """Twice as sparse as before, evenly over all steps that wait; the newest step stays."""
-        self._stride *= 2
-        newest = max(sample.step for fact in self._waiting for sample in fact.samples or ())
-        thinned = (_only(fact, stride=self._stride, newest=newest) for fact in self._waiting)
+        """As sparse as it takes to halve what waits, evenly over all steps; the newest step stays."""
+        steps = [sample.step for fact in self._waiting for sample in fact.samples or ()]
+        stride = 2
+        while sum(step % stride == 0 for step in steps) > self._max_points // 2:
+            stride *= 2
+        thinned = (_only(fact, stride=stride, newest=max(steps)) for fact in self._waiting)
         self._waiting = deque(fact for fact in thinned if fact.samples != ())
         self._points = sum(len(fact.samples or ()) for fact in self._waiting)
 

@@ -21,7 +21,6 @@ class Outbox:
         self._filled = threading.Condition()
         self._reports: deque[tuple[int, Report]] = deque()
         self._next = 0
-        self._stride = 1
         self._heard = clock()
 
     def put(self, report: Report) -> None:
@@ -51,10 +50,13 @@ class Outbox:
             return self._clock() - self._heard
 
     def _thin(self) -> None:
-        """Keep the points of every second step, twice as sparse each time; everything else is kept."""
-        self._stride *= 2
+        """Keep as sparse points as it takes to halve them, evenly over all steps; everything else is kept."""
+        steps = [report.step for _, report in self._reports if isinstance(report, Points)]
+        stride = 2
+        while sum(step % stride == 0 for step in steps) > self._max_reports // 2:
+            stride *= 2
         self._reports = deque(
             (number, report)
             for number, report in self._reports
-            if not isinstance(report, Points) or report.step % self._stride == 0
+            if not isinstance(report, Points) or report.step % stride == 0
         )
