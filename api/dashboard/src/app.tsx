@@ -11,6 +11,7 @@ import { Freshness } from './part/freshness';
 import { Help } from './part/help';
 import { helpOpen } from './part/keyboard';
 import { Notices } from './part/notices';
+import { SignOut } from './part/signin';
 import { Empty } from './part/views';
 import { place } from './store/place';
 import { isDark, theme, themeVersion, toggleTheme } from './store/theme';
@@ -46,6 +47,7 @@ export function App() {
         </nav>
         <div class="top-right">
           <Freshness />
+          <SignOut />
           <ThemeButton />
           <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick={() => (helpOpen.value = true)}>
             ?

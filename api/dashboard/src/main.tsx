@@ -4,6 +4,7 @@ import './style/frame.css';
 import './style/parts.css';
 import './style/jobs.css';
 import './style/job.css';
+import './style/charts.css';
 import './style/forms.css';
 import { render } from 'preact';
 import { App } from './app';

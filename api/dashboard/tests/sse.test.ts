@@ -1,6 +1,5 @@
 import { expect, it } from 'vitest';
-import { SseParser } from '../src/wire/sse';
-import { isAfter } from '../src/wire/stream';
+import { isAfter, SseParser } from '../src/wire/sse';
 
 it('reads messages however the bytes were cut', () => {
   const text = 'event: sample\nid: 7\ndata: {"a":1}\n\n: ping\n\nid: 8\ndata: x\ndata: y\n\n';

@@ -1,13 +1,14 @@
 import { describe, expect, it } from 'vitest';
 import { brokenSteps, carriedColumn, columnAt, shownText, stepsOf } from '../src/domain/align';
 import { markersOf, sentence } from '../src/domain/marker';
+import { generationsOf } from '../src/domain/generations';
 import { cumulative } from '../src/domain/memory';
 import { hashOf, jobHash, parsePlace } from '../src/domain/route';
 import { rowWindow } from '../src/domain/rows';
 import { emptySeries, type Series } from '../src/domain/series';
 import { smooth } from '../src/domain/smooth';
 import { sparkPath } from '../src/domain/spark';
-import { parseWindow, roundWindow, windowText } from '../src/domain/zoom';
+import { detailPoints, parseWindow, roundWindow, windowText } from '../src/domain/zoom';
 import type { Point } from '../src/wire/series';
 
 const point = (step: number, value: number): Point => ({ step, value, min: value, max: value, count: 1, generation: 1, at: '' });
@@ -33,6 +34,33 @@ describe('addresses', () => {
     expect(roundWindow(19.7, 3.2)).toEqual({ from: 3, to: 20 });
     expect(roundWindow(-5, -4)).toBeNull();
   });
+});
+
+describe('a closer look', () => {
+  const bucket = (step: number, count: number): Point => ({ ...point(step, 1), count });
+  it('is taken only where points stand for several steps', () => {
+    expect(detailPoints([point(1, 1), point(2, 1)], { from: 1, to: 2 })).toBeNull();
+    expect(detailPoints([bucket(100, 100), point(101, 1)], { from: 101, to: 102 })).toBeNull();
+  });
+  it('asks for enough that the window is full, and never for too much', () => {
+    const points = Array.from({ length: 100 }, (_, i) => bucket((i + 1) * 100, 100));
+    expect(detailPoints(points, { from: 0, to: 10_000 })).toBe(800);
+    expect(detailPoints(points, { from: 0, to: 2_500 })).toBe(3_200);
+    expect(detailPoints(points, { from: 100, to: 200 })).toBe(5_000);
+  });
+});
+
+describe('generations', () => {
+  const at = (step: number, generation: number, value: number): Point => ({ ...point(step, value), generation, at: `t${step}` });
+  it('are read off the workers, with the mean rate of each', () => {
+    const workers = seriesOf(at(1, 1, 2), at(2, 1, 2), at(3, 2, 3), at(9, 2, 3));
+    const rate = seriesOf(at(1, 1, 10), at(2, 1, 20), at(9, 2, 60));
+    expect(generationsOf(workers, rate)).toEqual([
+      { generation: 1, workers: 2, from: 1, to: 2, since: 't1', until: 't2', rate: 15 },
+      { generation: 2, workers: 3, from: 3, to: 9, since: 't3', until: 't9', rate: 60 },
+    ]);
+  });
+  it('are none before the first step', () => expect(generationsOf(undefined, undefined)).toEqual([]));
 });
 
 describe('rows of a long list', () => {

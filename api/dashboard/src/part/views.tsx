@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from 'preact';
 import type { Problem } from '../wire/problem';
+import { SignIn } from './signin';
 
 export function Loading({ what }: { what: string }) {
   return (
@@ -26,7 +27,7 @@ export function Fault({ problem, retry }: { problem: Problem; retry(): void }) {
   return (
     <div class="blank fault" role="alert">
       <h2>{problem.notPermitted ? 'Not permitted' : problem.title}</h2>
-      <p>{hint(problem)}</p>
+      {problem.status === 401 || problem.status === 403 ? <SignIn done={retry} /> : <p>{hint(problem)}</p>}
       <button type="button" class="button" onClick={retry}>
         Try again
       </button>
@@ -36,7 +37,5 @@ export function Fault({ problem, retry }: { problem: Problem; retry(): void }) {
 
 function hint(problem: Problem): string {
   if (problem.unreachable) return 'Is `elastane serve` running? This page goes on by itself when it answers.';
-  if (problem.status === 401) return 'This service asks for a key. Open it with a key that has the scope read.';
-  if (problem.status === 403) return `${problem.detail || 'The key lacks the scope for this.'}`;
   return problem.detail;
 }

@@ -11,7 +11,7 @@ import type { SampleItem } from '../wire/series';
 import { follow } from './feed';
 import { Sparks } from './sparks';
 
-const PAGE = 100;
+const PAGE = 200;
 
 export class JobList {
   private readonly byId = signal<ReadonlyMap<string, Job>>(new Map());

@@ -10,6 +10,7 @@ import type { Job, JobEvent, Worker } from '../wire/job';
 import { asProblem, type Problem } from '../wire/problem';
 import { getEvents, getJob, getMetrics, getWorkers } from '../wire/rest';
 import { toPoint, type SampleItem, type SeriesAnswer } from '../wire/series';
+import { Detail } from './detail';
 import { follow } from './feed';
 
 export const GROUP_METRICS = 'loss,grad_norm,lr,tokens_per_s,step_s,compute_s,comm_s,data_s,optimizer_s,workers,mfu,skipped_steps';
@@ -33,7 +34,11 @@ export class JobView {
   /** What the stream said before the job itself was here. */
   private early: JobChange[] = [];
 
-  constructor(readonly id: string) {}
+  readonly detail: Detail;
+
+  constructor(readonly id: string) {
+    this.detail = new Detail(id, `${GROUP_METRICS},${MEMORY_METRICS}`);
+  }
 
   start(): () => void {
     const stop = follow(this.id, {
@@ -50,6 +55,11 @@ export class JobView {
 
   get(name: string, rank: number | null = null): Series | undefined {
     return this.series.get(keyOf(name, rank));
+  }
+
+  /** For a chart: the closer look where one was taken. */
+  drawn(name: string, rank: number | null = null): Series | undefined {
+    return this.detail.get(name, rank) ?? this.get(name, rank);
   }
 
   ranksOf(name: string): number[] {

@@ -1,6 +1,7 @@
 /** Every request the page makes, one function each. Addresses are relative, so a proxy's prefix is kept. */
 
 import type { Cluster } from './cluster';
+import { authorization } from './key';
 import type { Job, JobEvent, JobSpec, Page, Worker } from './job';
 import type { Checkpoint, LogLine } from './logs';
 import type { DryRun } from './plan';
@@ -18,7 +19,7 @@ export function address(path: string, query: Query = {}): string {
 }
 
 export async function request<T>(method: string, path: string, query: Query = {}, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
-  const init: RequestInit = { method, headers: { accept: 'application/json', ...headers }, credentials: 'same-origin' };
+  const init: RequestInit = { method, headers: { accept: 'application/json', ...authorization(), ...headers }, credentials: 'same-origin' };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { ...init.headers, 'content-type': 'application/json' };

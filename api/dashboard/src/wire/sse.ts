@@ -38,3 +38,9 @@ export class SseParser {
     return data.length ? [{ id, event: event || 'message', data: data.join('\n') }] : [];
   }
 }
+
+/** Ids are the numbers of an outbox, growing; anything else is only checked for being another. */
+export function isAfter(id: string, last: string): boolean {
+  const [a, b] = [Number(id), Number(last)];
+  return Number.isFinite(a) && Number.isFinite(b) ? a > b : id !== last;
+}

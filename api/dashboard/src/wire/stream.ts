@@ -1,6 +1,7 @@
 /** The one stream of a tab: reads server-sent events with fetch, reconnects by itself from the last id it saw. */
 
-import { SseParser, type ServerMessage } from './sse';
+import { authorization } from './key';
+import { isAfter, SseParser, type ServerMessage } from './sse';
 
 export type StreamState = 'connecting' | 'live' | 'waiting' | 'closed';
 
@@ -57,7 +58,7 @@ export class EventStream {
   private async connect(): Promise<void> {
     this.listener.state('connecting', 0);
     const abort = (this.abort = new AbortController());
-    const headers: Record<string, string> = { accept: 'text/event-stream' };
+    const headers: Record<string, string> = { accept: 'text/event-stream', ...authorization() };
     const resumed = this.lastId !== null;
     if (this.lastId !== null) headers['Last-Event-ID'] = this.lastId;
     let status = 0;
@@ -104,10 +105,4 @@ export class EventStream {
     this.listener.state('waiting', status);
     this.timer = setTimeout(() => void this.connect(), ceiling * (0.5 + Math.random() / 2));
   }
-}
-
-/** Ids are the numbers of an outbox, growing; anything else is only checked for being another. */
-export function isAfter(id: string, last: string): boolean {
-  const [a, b] = [Number(id), Number(last)];
-  return Number.isFinite(a) && Number.isFinite(b) ? a > b : id !== last;
 }

@@ -1,6 +1,6 @@
 /** The charts of a job on one axis of steps: one pointer, one zoom, one set of markers for all. */
 
-import { computed, useComputed, useSignal } from '@preact/signals';
+import { computed, useComputed, useSignal, useSignalEffect } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { Plot, type PlotProps } from '../../chart/plot';
 import { windowText, parseWindow, type StepWindow } from '../../domain/zoom';
@@ -18,6 +18,10 @@ export function Charts({ view }: { view: JobView }) {
   const window = useComputed<StepWindow>(() => {
     void view.version.value;
     return parseWindow(place.value.query['steps']) ?? { from: 0, to: Math.max(1, view.job.value?.step ?? 0, lastStep(view)) };
+  });
+  useSignalEffect(() => {
+    void view.metricsLoaded.value;
+    void view.detail.look(parseWindow(place.value.query['steps']), view.get('loss'));
   });
   const smoothing = useComputed(() => Number(place.value.query['smooth'] ?? 0.6));
   const rank = useComputed(() => Number(place.value.query['rank'] ?? 0));

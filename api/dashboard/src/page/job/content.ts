@@ -24,7 +24,7 @@ const EXTREMES = (ink: string): Layer[] => [
 /** The raw line with its extremes, and the smoothed one over it. */
 export function lossContent(view: JobView, smoothing: number): PlotContent {
   void view.version.value;
-  const series = view.get('loss');
+  const series = view.drawn('loss');
   const steps = stepsOf([series]);
   const raw = columnAt(series, steps, (p) => p.value);
   const smoothed: Column = smooth(raw.map((v) => v ?? NaN), smoothing).map((v) => (Number.isFinite(v) ? v : null));
@@ -53,7 +53,7 @@ function nearest(steps: readonly number[], step: number): number {
 /** One series with its extremes. */
 export function lineContent(view: JobView, name: string, label: string, ink: string, say: (value: number) => string): PlotContent {
   void view.version.value;
-  const series = view.get(name);
+  const series = view.drawn(name);
   const steps = stepsOf([series]);
   const columns = [columnAt(series, steps, (p) => p.max), columnAt(series, steps, (p) => p.min), columnAt(series, steps, (p) => p.value)];
   return {
@@ -71,7 +71,7 @@ export function lineContent(view: JobView, name: string, label: string, ink: str
 
 export function workersContent(view: JobView): PlotContent {
   void view.version.value;
-  const series = view.get('workers');
+  const series = view.drawn('workers');
   const steps = stepsOf([series]);
   const ink = '--series-3';
   return {
@@ -113,8 +113,8 @@ export function stepTimeContent(view: JobView): PlotContent {
     ['data_s', 'data', '--series-4'],
     ['optimizer_s', 'optimizer', '--series-3'],
   ] as const;
-  const slabs = parts.map(([name, label, ink]) => ({ key: name, label, ink, series: view.get(name) })).filter((slab) => slab.series);
-  const whole = view.get('step_s');
+  const slabs = parts.map(([name, label, ink]) => ({ key: name, label, ink, series: view.drawn(name) })).filter((slab) => slab.series);
+  const whole = view.drawn('step_s');
   const steps = stepsOf([whole ?? slabs[0]?.series]);
   const { layers, columns } = stacked(slabs, steps);
   return {
@@ -136,9 +136,9 @@ export function memoryContent(view: JobView, rank: number): PlotContent {
     key: kind,
     label: KIND_SHORT[kind],
     ink: `--kind-${kind}`,
-    series: view.get(KIND_METRIC[kind], rank),
+    series: view.drawn(KIND_METRIC[kind], rank),
   })).filter((slab) => slab.series);
-  const predicted = view.get('mem_predicted_bytes', rank);
+  const predicted = view.drawn('mem_predicted_bytes', rank);
   const steps = stepsOf([...slabs.map((s) => s.series), predicted]);
   const { layers, columns } = stacked(slabs, steps);
   const say = (v: number): string => text(bytes(v));

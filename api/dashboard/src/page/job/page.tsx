@@ -8,6 +8,7 @@ import { place } from '../../store/place';
 import { titleOf } from '../../wire/job';
 import { Charts } from './charts';
 import { CheckpointsPanel } from './checkpoints';
+import { GenerationsPanel } from './generations';
 import { JobHead } from './head';
 import { LogsPanel } from './logs';
 import { SpecPanel } from './spec';
@@ -74,7 +75,12 @@ function Tab({ view }: { view: JobView }) {
     case 'timeline':
       return <Timeline view={view} />;
     case 'workers':
-      return <WorkersPanel view={view} />;
+      return (
+        <div class="stack">
+          <WorkersPanel view={view} />
+          <GenerationsPanel view={view} />
+        </div>
+      );
     case 'checkpoints':
       return <CheckpointsPanel view={view} />;
     case 'logs':
@@ -87,7 +93,10 @@ function Tab({ view }: { view: JobView }) {
           <Charts view={view} />
           <div class="split">
             <Timeline view={view} newest={12} />
-            <WorkersPanel view={view} />
+            <div class="stack">
+              <GenerationsPanel view={view} />
+              <WorkersPanel view={view} />
+            </div>
           </div>
         </>
       );
