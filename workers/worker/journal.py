@@ -83,7 +83,7 @@ class LineStream:
         return getattr(self._beyond, name)
 
 
-class JournalHandler(logging.Handler):
+class JournalLog(logging.Handler):
     """Warnings and worse of any library, everything from info up of our own."""
 
     def __init__(self, journal: Journal) -> None:
@@ -99,7 +99,7 @@ def capture_output(journal: Journal) -> None:
     """From now on this process's prints and logs are lines of the journal."""
     sys.stdout = cast(TextIO, LineStream(journal, "info", sys.stdout))
     sys.stderr = cast(TextIO, LineStream(journal, "warning", sys.stderr))
-    logging.getLogger().addHandler(JournalHandler(journal))
+    logging.getLogger().addHandler(JournalLog(journal))
     logging.getLogger("workers").setLevel(logging.INFO)
 
 

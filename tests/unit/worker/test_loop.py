@@ -1,0 +1,158 @@
+"""One rank's loop: which micro-batches, with which weights and random numbers, and where it stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from service.domain.spec import JobSpec
+from tests.unit.worker.scripted_engine import ScriptedEngine, ScriptedLoader
+from workers.worker.loop import Ending, Loop, Place
+from workers.worker.messages import Points
+from workers.worker.outbox import Outbox
+from workers.worker.recorder import Recorder
+from workers.worker.wishes import Wishes
+
+
+@dataclass
+class Stage:
+    """A loop and all around it."""
+
+    rank: int = 0
+    world_size: int = 1
+    steps: int = 6
+    every_steps: int = 100
+    batch_size: int = 10
+    engine: ScriptedEngine = field(default_factory=ScriptedEngine)
+    loader: ScriptedLoader = field(default_factory=ScriptedLoader)
+    wishes: Wishes = field(default_factory=Wishes)
+    outbox: Outbox = field(default_factory=Outbox)
+    saved: list[int] = field(default_factory=list)
+    advanced: list[int] = field(default_factory=list)
+    orphaned: bool = False
+
+    def run(self, after: int = 0) -> Ending:
+        training = {"steps": self.steps, "batch_size": self.batch_size, "micro_batch_size": 2, "seed": 5}
+        spec = JobSpec.model_validate(
+            {"model": "gpt-tiny", "training": training, "checkpoint": {"every_steps": self.every_steps}}
+        )
+        place = Place(generation=3, rank=self.rank, world_size=self.world_size)
+        skips = 0
+
+        def advanced(step: int, skipped: bool) -> int:
+            nonlocal skips
+            self.advanced.append(step)
+            skips += skipped
+            return skips
+
+        engine: Any = self.engine
+        loader: Any = self.loader
+        loop = Loop(
+            spec=spec,
+            place=place,
+            engine=engine,
+            loader=loader,
+            wishes=self.wishes,
+            recorder=Recorder(self.outbox, generation=3, rank=self.rank, memory=dict),
+            orphaned=lambda: self.orphaned,
+            save=self.saved.append,
+            advancing=lambda: None,
+            advanced=advanced,
+        )
+        return loop.run(after)
+
+    def points(self) -> list[Points]:
+        return [r for _, r in self.outbox.fetch(after=-1, wait_s=0) if isinstance(r, Points) and r.rank is None]
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4, 7])
+def test_the_ranks_share_every_micro_batch_once_with_weights_that_sum_to_one(world_size: int) -> None:
+    stages = [Stage(rank=rank, world_size=world_size, steps=1) for rank in range(world_size)]
+    for stage in stages:
+        stage.run()
+    counted = [call for stage in stages for call in stage.engine.calls if call[1] > 0]
+    assert sorted(batch.index for batch, *_ in counted) == [0, 1, 2, 3, 4]
+    assert sum(weight for _, weight, *_ in counted) == pytest.approx(1.0)
+    assert len({len(stage.engine.calls) for stage in stages}) == 1, "every rank calls equally often"
+    for stage in stages:
+        assert [last for _, _, last, _ in stage.engine.calls].count(True) == 1
+        assert stage.engine.calls[-1][2]
+
+
+def test_random_numbers_belong_to_the_micro_batch_and_not_to_the_rank() -> None:
+    alone, second = Stage(steps=2), Stage(rank=1, world_size=2, steps=2)
+    alone.run()
+    second.run()
+    seeds = {(batch.step, batch.index): seed for batch, _, _, seed in alone.engine.calls}
+    assert len(set(seeds.values())) == len(seeds)
+    assert all(seeds[batch.step, batch.index] == seed for batch, _, _, seed in second.engine.calls)
+
+
+def test_it_goes_on_after_the_step_that_it_has() -> None:
+    stage = Stage(steps=6)
+    assert stage.run(after=4) is Ending.FINISHED
+    assert stage.advanced == [5, 6]
+    assert stage.engine.calls[0][0].step == 5
+
+
+def test_a_finished_job_does_nothing() -> None:
+    stage = Stage(steps=6)
+    assert stage.run(after=6) is Ending.FINISHED
+    assert (stage.engine.calls, stage.saved) == ([], [])
+
+
+def test_a_wish_to_stop_of_any_rank_stops_this_one_at_the_same_boundary() -> None:
+    stage = Stage(engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0)}))
+    assert stage.run() is Ending.STOPPED
+    assert stage.advanced == [1, 2, 3]
+    assert stage.saved == []
+
+
+def test_a_stop_at_the_last_step_is_the_end() -> None:
+    stage = Stage(steps=3, engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0)}))
+    assert stage.run() is Ending.FINISHED
+
+
+def test_a_wish_for_another_generation_is_not_this_loops() -> None:
+    stage = Stage(steps=3)
+    stage.wishes.stop(2)
+    stage.wishes.save(2, "r")
+    assert stage.run() is Ending.FINISHED
+    assert stage.saved == [3]
+
+
+def test_checkpoints_are_due_at_intervals_on_request_and_at_the_end() -> None:
+    stage = Stage(steps=6, every_steps=2, engine=ScriptedEngine(others={3: (0.0, 0.0, 1.0, 0.0)}))
+    stage.run()
+    assert stage.saved == [2, 3, 4, 6]
+
+
+def test_orphans_save_and_end_together() -> None:
+    stage = Stage(orphaned=True)
+    assert stage.run() is Ending.ORPHANED
+    assert stage.saved == [1]
+
+
+def test_the_loss_is_the_mean_of_the_global_batch_and_skips_are_counted() -> None:
+    stage = Stage(world_size=2, steps=2, engine=ScriptedEngine(others={1: (1.2, 0, 0, 0), 2: (1.2, 0, 0, 0)}))
+    stage.run()
+    points = stage.points()
+    assert [point.step for point in points] == [1, 2]
+    assert points[0].values["loss"] == pytest.approx(2.0 * 0.4 + 1.2)
+    assert [point.values["skipped_steps"] for point in points] == [0, 1]
+    assert points[0].values["workers"] == 2
+    assert {"step_s", "data_s", "compute_s", "optimizer_s", "tokens_per_s", "lr", "grad_norm"} <= set(points[0].values)
+
+
+def test_other_ranks_do_not_speak_for_the_group() -> None:
+    stage = Stage(rank=1, world_size=2)
+    stage.run()
+    assert stage.points() == []
+
+
+def test_the_next_step_is_read_ahead_and_nothing_after_the_last() -> None:
+    stage = Stage(steps=2)
+    stage.run()
+    assert [[group.step for group in ahead] for ahead in stage.loader.ahead] == [[2] * 5]

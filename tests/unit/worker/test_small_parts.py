@@ -1,0 +1,77 @@
+"""Schedule, wishes, journal and the meaning of an exception."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.domain.spec import ScheduleSpec
+from workers.user_code import SpecError
+from workers.worker import failure
+from workers.worker.journal import BURST, Journal, LineStream
+from workers.worker.messages import Line
+from workers.worker.schedule import lr_scale
+from workers.worker.wishes import Votes, Wishes
+
+
+def test_the_warm_up_reaches_one_and_the_cosine_its_floor() -> None:
+    schedule = ScheduleSpec(name="cosine", warmup_steps=10, min_lr_ratio=0.1)
+    scales = [lr_scale(step, schedule=schedule, steps=110) for step in range(1, 111)]
+    assert scales[0] == pytest.approx(0.1)
+    assert scales[9] == 1.0
+    assert scales[59] == pytest.approx(0.55)
+    assert scales[-1] == pytest.approx(0.1)
+    assert scales[9:] == sorted(scales[9:], reverse=True)
+
+
+def test_a_constant_schedule_without_warm_up_never_changes() -> None:
+    schedule = ScheduleSpec(name="constant", warmup_steps=0)
+    assert {lr_scale(step, schedule=schedule, steps=5) for step in range(1, 6)} == {1.0}
+
+
+def test_a_wish_is_met_once_and_only_by_its_generation() -> None:
+    wishes = Wishes()
+    wishes.stop(2)
+    wishes.save(2, "r")
+    assert wishes.votes(1, orphaned=False) == Votes()
+    assert wishes.votes(2, orphaned=False) == Votes(stop=True, save=True)
+    assert (wishes.take_save(1), wishes.take_save(2), wishes.take_save(2)) == (None, "r", None)
+    assert not wishes.votes(2, orphaned=False).save
+
+
+def test_every_line_is_in_the_file_and_a_flood_is_not_told(tmp_path: Path) -> None:
+    told: list[Line] = []
+    journal = Journal(tmp_path / "w.jsonl", worker_id="w", tell=told.append)
+    journal.rank = 1
+    for number in range(1000):
+        journal.write("info", str(number))
+    lines = [json.loads(line) for line in (tmp_path / "w.jsonl").read_text().splitlines()]
+    assert [line["text"] for line in lines] == [str(number) for number in range(1000)]
+    assert lines[0]["rank"] == 1
+    assert BURST <= len(told) < 400
+
+
+def test_printed_text_becomes_whole_lines(tmp_path: Path) -> None:
+    told: list[Line] = []
+    stream = LineStream(Journal(tmp_path / "w.jsonl", worker_id="w", tell=told.append), "info", sys.stdout)
+    stream.write("one\ntw")
+    stream.write("o\n\n")
+    assert [line.text for line in told] == ["one", "two"]
+
+
+def test_a_users_exception_is_told_with_its_place() -> None:
+    with pytest.raises(ValueError, match="bad label") as raised:
+        raise ValueError("bad label")
+    sentence = failure.sentence(raised.value)
+    assert failure.cause(raised.value) == "user"
+    assert sentence.startswith("ValueError: bad label (")
+    assert "test_small_parts.py:" in sentence
+
+
+def test_a_wrong_spec_is_the_users_and_explains_itself() -> None:
+    error = SpecError(field="data.text", value="*.txt", problem="no file matches", fix="check the pattern")
+    assert failure.cause(error) == "user"
+    assert failure.sentence(error) == str(error)
