@@ -24,7 +24,7 @@ class ServiceStub:
         self.facts: list[Fact] = []
         self.beats: list[Heartbeat] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _answers(self))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -85,8 +85,8 @@ class ServiceStub:
         return [line.text for fact in self.facts for line in fact.logs or ()][-10:]
 
 
-def _handler(stub: ServiceStub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def _answers(stub: ServiceStub) -> type[BaseHTTPRequestHandler]:
+    class Answers(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -111,4 +111,4 @@ def _handler(stub: ServiceStub) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    return Handler
+    return Answers
