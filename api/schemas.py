@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Literal, Self
 
@@ -14,10 +14,6 @@ from service.domain.key import Scope
 from service.domain.spec import JobSpec
 from service.ledger import state_data
 
-MEMORY_NAMES = tuple(
-    f"mem_{kind}_bytes"
-    for kind in ("params", "grads", "optimizer", "activations_peak", "gathered_peak", "process", "predicted")
-)
 UNITS = {"loss": None, "grad_norm": None, "lr": None, "workers": "workers", "skipped_steps": "steps", "mfu": "ratio"}
 
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 4096}
@@ -74,13 +70,9 @@ class Memory(Shape):
     per_rank: list[RankMemory]
 
     @classmethod
-    def of(cls, found: Sequence[series.Series]) -> Self:
-        """From the latest samples of `mem_*_bytes`, one series per kind and rank."""
-        ranks: dict[int, dict[str, int]] = {}
-        for one in found:
-            latest = one.points[-1].value if one.points else None
-            if one.rank is not None and latest is not None:
-                ranks.setdefault(one.rank, {})[one.name.removeprefix("mem_")] = int(latest)
+    def of(cls, memory: Mapping[str, Mapping[str, int]]) -> Self:
+        """From `Progress.memory`: rank -> kind -> bytes. Kinds that are not shown here are in the metrics."""
+        ranks = {int(rank): {f"{kind}_bytes": size for kind, size in kinds.items()} for rank, kinds in memory.items()}
         return cls(per_rank=[RankMemory(rank=rank, **ranks[rank]) for rank in sorted(ranks)])
 
 
@@ -106,11 +98,11 @@ class Job(Shape):
     heartbeat_at: datetime | None = Field(description="when the controller was last heard")
 
     @classmethod
-    def of(cls, found: job.Job, *, memory: Sequence[series.Series] = ()) -> Self:
-        return cls(**cls._fields(found, memory))
+    def of(cls, found: job.Job) -> Self:
+        return cls(**cls._fields(found))
 
     @staticmethod
-    def _fields(found: job.Job, memory: Sequence[series.Series]) -> dict[str, Any]:
+    def _fields(found: job.Job) -> dict[str, Any]:
         progress = found.progress
         return {
             "id": found.id,
@@ -126,7 +118,7 @@ class Job(Shape):
             "attempt": found.attempt,
             "throughput_tokens_per_s": progress.tokens_per_s,
             "loss": progress.loss,
-            "memory": Memory.of(memory),
+            "memory": Memory.of(progress.memory),
             "priority": found.spec.priority,
             "created_at": found.created_at,
             "started_at": found.started_at,
@@ -142,7 +134,7 @@ class SubmittedJob(Job):
 
     @classmethod
     def from_submission(cls, found: job.Job, report: Mapping[str, str]) -> Self:
-        return cls(**cls._fields(found, ()), report=dict(report))
+        return cls(**cls._fields(found), report=dict(report))
 
 
 class JobPage(Shape):

@@ -72,7 +72,7 @@ async def submit_job(
 
 @router.get("/v1/jobs", responses=refuses(422), dependencies=[READ])
 async def list_jobs(services: AppServices, query: Annotated[ListQuery, Query()]) -> schemas.JobPage:
-    """Jobs, newest first, a page at a time. Memory per rank is in the answer for one job."""
+    """Jobs, newest first, a page at a time."""
     page = await services.jobs.list(state=query.state, name=query.name, limit=query.limit, cursor=query.cursor)
     return schemas.JobPage(items=[schemas.Job.of(job) for job in page.items], next_cursor=page.next_cursor)
 
@@ -80,9 +80,7 @@ async def list_jobs(services: AppServices, query: Annotated[ListQuery, Query()])
 @router.get("/v1/jobs/{job_id}", responses=refuses(404, 422), dependencies=[READ, NoQuery])
 async def show_job(services: AppServices, job_id: JobId) -> schemas.Job:
     """One job, with what each rank last measured of its memory."""
-    job = await services.jobs.get(job_id)
-    memory = await services.metrics.series(job_id, names=schemas.MEMORY_NAMES, points=1)
-    return schemas.Job.of(job, memory=memory)
+    return schemas.Job.of(await services.jobs.get(job_id))
 
 
 @router.delete("/v1/jobs/{job_id}", status_code=204, responses=refuses(404, 409, 422), dependencies=[SUBMIT, NoQuery])

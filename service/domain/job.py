@@ -112,14 +112,14 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], tuple[JobState, str]] = MappingPr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the attempt last said, and when it was heard. `memory`: bytes by kind, the largest over the ranks."""
+    """What the attempt last said, and when it was heard. `memory`: bytes by rank and kind."""
 
     step: int = 0
     generation: int = 0
     workers: int = 0
     loss: float | None = None
     tokens_per_s: float | None = None
-    memory: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    memory: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     heard_at: datetime | None = None
 
 

@@ -73,15 +73,17 @@ _REASONS = {
 
 
 def _progress(before: Progress, attempt: Attempt, beat: Heartbeat, samples: tuple[Sample, ...]) -> Progress:
+    generation = attempt.generation_before + beat.generation
     return replace(
         before,
         step=beat.step,
-        generation=attempt.generation_before + beat.generation,
+        generation=generation,
         # The last word names no workers; they count until their controller's process is seen gone.
         workers=before.workers if beat.phase == "ended" else len(beat.workers) or beat.world_size,
         loss=_latest(samples, "loss", before.loss),
         tokens_per_s=_latest(samples, "tokens_per_s", before.tokens_per_s),
-        memory=_memory(samples, before.memory),
+        # Ranks are numbers inside one generation: what another one measured is of other workers.
+        memory=_memory(samples, generation, before.memory if generation == before.generation else {}),
     )
 
 
@@ -91,13 +93,15 @@ def _latest(samples: tuple[Sample, ...], name: str, before: float | None) -> flo
     return value if value is not None and math.isfinite(value) else None
 
 
-def _memory(samples: tuple[Sample, ...], before: Mapping[str, int]) -> Mapping[str, int]:
-    """mem_KIND_bytes of the newest step, the largest over the ranks, by KIND."""
-    memory = dict(before)
-    named = [s for s in samples if s.name.startswith("mem_") and s.name.endswith("_bytes") and math.isfinite(s.value)]
-    for name in {s.name for s in named}:
-        newest = max(s.step for s in named if s.name == name)
-        memory[name[4:-6]] = int(max(s.value for s in named if s.name == name and s.step == newest))
+def _memory(
+    samples: tuple[Sample, ...], generation: int, before: Mapping[str, Mapping[str, int]]
+) -> Mapping[str, Mapping[str, int]]:
+    """mem_KIND_bytes that each rank of this generation last measured, by rank and KIND."""
+    memory = {rank: dict(kinds) for rank, kinds in before.items()}
+    for sample in sorted(samples, key=lambda sample: sample.step):
+        named = sample.name.startswith("mem_") and sample.name.endswith("_bytes")
+        if named and sample.rank is not None and sample.generation == generation and math.isfinite(sample.value):
+            memory.setdefault(str(sample.rank), {})[sample.name[4:-6]] = int(sample.value)
     return memory
 
 

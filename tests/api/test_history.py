@@ -83,6 +83,16 @@ def test_a_job_shows_what_each_rank_last_measured(service: LiveService) -> None:
     ]
 
 
+def test_a_rank_that_is_no_more_leaves_no_memory_behind(service: LiveService) -> None:
+    job_id, puppet = service.running()
+    puppet.beat(*[samples("mem_params_bytes", {1: 10.0}, rank=rank) for rank in (0, 1, 2)])
+    late, fresh = samples("mem_params_bytes", {2: 11.0}, rank=2), samples("mem_params_bytes", {3: 12.0}, rank=0)
+    fresh["samples"][0]["generation"] = 2
+    puppet.beat(late, fresh, step=3, generation=2)
+    per_rank = service.job(job_id)["memory"]["per_rank"]
+    assert [(row["rank"], row["params_bytes"]) for row in per_rank] == [(0, 12)]
+
+
 def test_a_running_job_says_when_it_was_heard_and_how_it_does(service: LiveService) -> None:
     job_id, puppet = service.running()
     puppet.beat(samples("loss", {2: 3.25}), samples("tokens_per_s", {2: 1e4}), step=2)

@@ -106,7 +106,8 @@ async def test_the_newest_values_show_on_the_job(plane: ControlPlane) -> None:
     facts = (loss(plane, 2, 3.0), loss(plane, 1, 4.0), Fact(samples=(memory(0, 10), memory(1, 30), memory(2, 20))))
     await controller.beat("running", step=2, workers=1, facts=facts)
     seen = await plane.jobs.get(job.id)
-    assert (seen.progress.loss, seen.progress.memory) == (3.0, {"params": 30})
+    by_rank = {"0": {"params": 10}, "1": {"params": 30}, "2": {"params": 20}}
+    assert (seen.progress.loss, seen.progress.memory) == (3.0, by_rank)
     await controller.beat("running", step=3, workers=1, facts=(loss(plane, 3, float("nan")),))
     assert (await plane.jobs.get(job.id)).progress.loss is None
 
