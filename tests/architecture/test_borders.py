@@ -59,10 +59,11 @@ def test_only_the_controller_and_the_actor_import_ray() -> None:
 
 
 def test_only_the_collectives_and_their_neighbours_call_torch_distributed() -> None:
-    """The rendezvous is the store that outlives the ranks, so the controller keeps it."""
+    """The rendezvous is the store that outlives the ranks, so the controller keeps it; DCP is a format of files."""
     engines = r"workers/engine/zero/collectives\.py|workers/engine/fsdp2/.*"
     processes = r"workers/worker/(exchange|process_group)\.py|workers/controller/rendezvous\.py"
-    assert callers("torch.distributed", allowed=f"{engines}|{processes}") == []
+    formats = r"workers/checkpoint/torch_dcp\.py"
+    assert callers("torch.distributed", allowed=f"{engines}|{processes}|{formats}") == []
 
 
 def test_only_the_hooks_file_registers_hooks() -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from workers.checkpoint.blocks import VerifiedFile
+from workers.checkpoint.differences import compare, shapes_of
 from workers.checkpoint.dtypes import torch_dtype
 from workers.checkpoint.errors import CheckpointMismatch
+from workers.checkpoint.extents import Deliver, extent, read_extents
 from workers.checkpoint.manifest import Manifest, StoredPiece
 from workers.checkpoint.parts import buffer_name, kinds_of, state_name
 from workers.checkpoint.store import Store
@@ -25,9 +26,6 @@ from workers.layout.coverage import merged
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
 
-# Takes the elements of an interval: called once or more, until all wanted ones were given.
-Deliver = Callable[[Interval, Tensor], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Want:
@@ -38,47 +36,48 @@ class _Want:
     deliver: Deliver
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Extent:
-    """Bytes `start <= i < stop` of a file, which are elements from `first` on of a wanted tensor."""
-
-    start: int
-    stop: int
-    first: int
-    dtype: torch.dtype
-    deliver: Deliver
-
-
-def read_into(engine: Engine, *, rank: int, manifest: Manifest, store: Store) -> None:
+def read_into(
+    engine: Engine, *, rank: int, manifest: Manifest, store: Store, allow_missing: bool = False
+) -> tuple[str, ...]:
     """Fill this rank's state, scalars and buffers, whatever world size, stage or engine wrote them.
 
     No collective: the caller agrees with the other ranks that all have read, then calls `engine.commit_load()`.
+    `allow_missing` (fine-tuning): what only one side has stays as it is here, and is returned in words.
     Raises CheckpointMismatch with every difference before anything is changed; CheckpointDamaged naming the file,
     and then the state is undefined until an older checkpoint was read.
     """
-    if differences := _differences(engine, manifest):
-        raise CheckpointMismatch(step=manifest.step, differences=differences)
+    differences = compare(shapes_of(engine), manifest)
+    if refused := differences.shapes + (() if allow_missing else differences.missing):
+        raise CheckpointMismatch(step=manifest.step, differences=refused)
     staged = _staged(engine, manifest)
     by_file: dict[str, list[tuple[StoredPiece, _Want]]] = defaultdict(list)
-    for want in (*_of_state(engine, rank), *_of_buffers(staged)):
+    for want in (*_of_state(engine, rank, manifest), *_of_buffers(staged)):
         for piece in manifest.tensors[want.name].pieces:
             if piece.interval.intersect(want.interval):
                 by_file[piece.file].append((piece, want))
     for name, pairs in sorted(by_file.items()):
         with opened(store, manifest, name) as file:
             places = data_places(file)
-            _read(file, [_extent(file, places, manifest, piece, want) for piece, want in pairs])
-    for name, buffer in engine.buffers().items():
-        buffer.detach().copy_(staged[name].view(buffer.shape))
-    engine.load_scalars(manifest.scalars)
+            extents = [
+                extent(file, places, piece, want.interval, manifest.tensors[want.name].dtype, want.deliver)
+                for piece, want in pairs
+            ]
+            read_extents(file, extents)
+    for name, flat in staged.items():
+        buffer = engine.buffers()[name]
+        buffer.detach().copy_(flat.view(buffer.shape))
+    engine.load_scalars(_overlaid(engine.scalars(), manifest.scalars) if allow_missing else manifest.scalars)
+    return differences.missing
 
 
-def _of_state(engine: Engine, rank: int) -> Iterator[_Want]:
+def _of_state(engine: Engine, rank: int, manifest: Manifest) -> Iterator[_Want]:
     tensors = engine.tensors()
     for piece in merged(engine.layout().of(rank)):
         for kind in kinds_of(engine, tensors[piece.tensor]):
-            deliver = partial(_load, engine, kind, piece.tensor)
-            yield _Want(name=state_name(kind, piece.tensor), interval=piece.interval, deliver=deliver)
+            name = state_name(kind, piece.tensor)
+            if name in manifest.tensors:
+                deliver = partial(_load, engine, kind, piece.tensor)
+                yield _Want(name=name, interval=piece.interval, deliver=deliver)
 
 
 def _load(engine: Engine, kind: StateKind, tensor: str, interval: Interval, values: Tensor) -> None:
@@ -87,8 +86,12 @@ def _load(engine: Engine, kind: StateKind, tensor: str, interval: Interval, valu
 
 def _staged(engine: Engine, manifest: Manifest) -> dict[str, Tensor]:
     """Room for every buffer as it was stored: the engine's own may be strided, or of another type by now."""
-    stored = {name: manifest.tensors[buffer_name(name)] for name in engine.buffers()}
-    return {name: torch.empty(tensor.numel, dtype=torch_dtype(tensor.dtype)) for name, tensor in stored.items()}
+    stored = {name: manifest.tensors.get(buffer_name(name)) for name in engine.buffers()}
+    return {
+        name: torch.empty(tensor.numel, dtype=torch_dtype(tensor.dtype))
+        for name, tensor in stored.items()
+        if tensor is not None
+    }
 
 
 def _of_buffers(staged: Mapping[str, Tensor]) -> Iterator[_Want]:
@@ -100,59 +103,14 @@ def _stage(flat: Tensor, interval: Interval, values: Tensor) -> None:
     flat[interval.start : interval.stop].copy_(values)
 
 
-def _extent(
-    file: VerifiedFile, places: Mapping[str, tuple[int, int]], manifest: Manifest, piece: StoredPiece, want: _Want
-) -> _Extent:
-    dtype = torch_dtype(manifest.tensors[want.name].dtype)
-    start, stop = places.get(piece.key, (0, -1))
-    if stop - start != piece.interval.numel * dtype.itemsize:
-        raise file.damaged(f"does not hold {piece.key} as the manifest says")
-    first = max(piece.interval.start, want.interval.start)
-    last = min(piece.interval.stop, want.interval.stop)
-    return _Extent(
-        start=start + (first - piece.interval.start) * dtype.itemsize,
-        stop=start + (last - piece.interval.start) * dtype.itemsize,
-        first=first,
-        dtype=dtype,
-        deliver=want.deliver,
-    )
-
-
-def _read(file: VerifiedFile, extents: Sequence[_Extent]) -> None:
-    """Extents never overlap: a file holds an element once, and a rank wants it once."""
-    ordered = sorted(extents, key=lambda extent: extent.start)
-    ends = [extent.stop for extent in ordered]
-    for place, data in file.blocks((extent.start, extent.stop) for extent in ordered):
-        for extent in ordered[bisect_right(ends, place) :]:
-            if extent.start >= place + len(data):
-                break
-            _deliver(extent, place, data)
-
-
-def _deliver(extent: _Extent, place: int, data: memoryview) -> None:
-    start, stop = max(extent.start, place), min(extent.stop, place + len(data))
-    size = extent.dtype.itemsize
-    values = torch.frombuffer(data[start - place : stop - place], dtype=extent.dtype)
-    first = extent.first + (start - extent.start) // size
-    extent.deliver(Interval(first, first + values.numel()), values)
-
-
-def _differences(engine: Engine, manifest: Manifest) -> list[str]:
-    """Every way in which the checkpoint is not this engine's, in words."""
-    shapes = _shapes(engine)
-    found: list[str] = []
-    for name, shape in shapes.items():
-        stored = manifest.tensors.get(name)
-        if stored is None:
-            found.append(f"{name} {list(shape)} is not in the checkpoint")
-        elif stored.shape != shape:
-            found.append(f"{name} is {list(stored.shape)} in the checkpoint and {list(shape)} here")
-    return found + [f"{name} is in the checkpoint alone" for name in manifest.tensors if name not in shapes]
-
-
-def _shapes(engine: Engine) -> dict[str, tuple[int, ...]]:
-    """Saved name -> shape of all that this engine would save."""
-    shapes = {
-        state_name(kind, name): meta.shape for name, meta in engine.tensors().items() for kind in kinds_of(engine, meta)
+def _overlaid(present: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    """What is stored, over what is here: a parameter that the checkpoint does not know keeps its count of steps."""
+    both = {
+        key: _overlaid(present[key], value) if _are_mappings(present.get(key), value) else value
+        for key, value in stored.items()
     }
-    return shapes | {buffer_name(name): tuple(buffer.shape) for name, buffer in engine.buffers().items()}
+    return {**present, **both}
+
+
+def _are_mappings(*values: object) -> bool:
+    return all(isinstance(value, Mapping) for value in values)

@@ -30,6 +30,7 @@ from tests.unit.layout.shards import RULES, flat, replicated
 from workers.checkpoint.catalogue import inspect
 from workers.checkpoint.errors import CheckpointMismatch
 from workers.checkpoint.parts import Part, parts_of
+from workers.checkpoint.reader import read_into
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.writer import write_rank
 from workers.engine.states import StateKind, TensorMeta
@@ -171,6 +172,33 @@ def test_a_changed_model_is_refused_with_every_difference_and_nothing_is_loaded(
         + [f"{kind}/bias is in the checkpoint alone" for kind in kinds]
     )
     assert all(values.isnan().all() for values in group[0].state().values())
+
+
+def test_what_only_one_side_has_may_be_missing_on_demand_and_is_said(store: LocalStore) -> None:
+    manifest = save(store, engines(2, seed=1), step=5)
+    metas = {**METAS, "head": TensorMeta(shape=(4,), dtype="float32")}
+    del metas["bias"]
+    (engine,) = engines(1, seed=2, metas=metas)
+    engine.load_scalars({"steps": {"table": 0, "head": 0}, "loss_scale": 1.0})
+    said = read_into(engine, rank=0, manifest=manifest, store=store, allow_missing=True)
+    kinds = ("master", "exp_avg", "exp_avg_sq")
+    assert sorted(said) == sorted(
+        [f"{kind}/head [4] is not in the checkpoint" for kind in kinds]
+        + [f"{kind}/bias is in the checkpoint alone" for kind in kinds]
+    )
+    state = engine.state()
+    assert same(state[StateKind.MASTER, "table"], whole_values(StateKind.MASTER, "table", METAS["table"].numel, 1))
+    assert same(state[StateKind.MASTER, "head"], whole_values(StateKind.MASTER, "head", 4, 2))
+    assert engine.scalars() == {"steps": {"table": 7, "bias": 6, "head": 0}, "loss_scale": 1024.0}
+
+
+def test_another_shape_is_refused_even_where_tensors_may_be_missing(store: LocalStore) -> None:
+    manifest = save(store, engines(1, seed=1), step=5)
+    (engine,) = engines(1, metas={**METAS, "bias": TensorMeta(shape=(14,), dtype="float32")})
+    with pytest.raises(CheckpointMismatch) as caught:
+        read_into(engine, rank=0, manifest=manifest, store=store, allow_missing=True)
+    assert caught.value.differences[0] == "master/bias is [13] in the checkpoint and [14] here"
+    assert len(caught.value.differences) == 3
 
 
 def test_another_optimizer_is_refused_by_its_kinds(store: LocalStore) -> None:
