@@ -119,6 +119,7 @@ describe('lines', () => {
   it('show where they broke and how much of them is drawn', () => {
     expect(brokenSteps(seriesOf(point(1, 1), point(2, NaN)))).toEqual([2]);
     expect(shownText({ ...seriesOf(point(1, 1), point(2, 1)), total: 24 })).toBe('1 of 12 shown, extremes kept');
+    expect(shownText({ ...seriesOf(point(1, 1), point(2, 1)), total: 3 })).toBe('2 of 3 shown, extremes kept');
     expect(shownText(seriesOf(point(1, 1)))).toBeNull();
   });
   it('stack', () => expect(cumulative([[1, 2], [10, NaN], [100, 200]])).toEqual([[1, 2], [11, 2], [111, 202]]));

@@ -15,7 +15,8 @@ export interface Layer {
   fill?: number;
   /** Filled down to the axis so that nothing shines through: what is stacked lies in front. */
   solid?: boolean;
-  stepped?: boolean;
+  /** In stairs: a value stands back to the point before it, or on until the next. */
+  stairs?: 'back' | 'on';
   /** Joined over points that only other layers have. */
   spanGaps?: boolean;
   /** Filled between this layer and the next one; used for the extremes of buckets. */
@@ -105,7 +106,7 @@ function seriesOf(layer: Layer): uPlot.Series {
   if (layer.dash) series.dash = layer.dash;
   if (layer.solid) series.fill = tint(layer.ink, 0.62);
   else if (layer.fill !== undefined && !layer.bandToNext) series.fill = ink(layer.ink, layer.fill);
-  if (layer.stepped && uPlot.paths.stepped) series.paths = uPlot.paths.stepped({ align: -1 });
+  if (layer.stairs && uPlot.paths.stepped) series.paths = uPlot.paths.stepped({ align: layer.stairs === 'on' ? 1 : -1 });
   return series;
 }
 

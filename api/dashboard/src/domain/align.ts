@@ -31,9 +31,10 @@ const pickFrom = (point: Point | undefined, pick: (p: Point) => number): number 
 export const brokenSteps = (series: Series | undefined): number[] =>
   (series?.points ?? []).filter((p) => !Number.isFinite(p.value)).map((p) => p.step);
 
-/** "1 of 12 shown": how many steps a drawn point stands for, or null where all are drawn. */
+/** "1 of 12 shown": how many samples a drawn point stands for, or null where all are drawn. */
 export function shownText(series: Series | undefined): string | null {
   if (!series || series.points.length === 0 || series.total <= series.points.length) return null;
   const ratio = series.total / series.points.length;
+  if (ratio < 1.95) return `${series.points.length} of ${series.total} shown, extremes kept`;
   return `1 of ${ratio < 9.5 ? ratio.toFixed(1).replace('.0', '') : Math.round(ratio)} shown, extremes kept`;
 }

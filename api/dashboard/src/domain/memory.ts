@@ -57,6 +57,20 @@ export function stackOf(memory: RankMemory): RankStack {
   };
 }
 
+/** One rank's memory from its metrics; null where one is not measured, as activations on a CPU. */
+export function rankMemory(rank: number, bytesOf: (metric: string) => number | null): RankMemory {
+  return {
+    rank,
+    params_bytes: bytesOf('mem_params_bytes'),
+    grads_bytes: bytesOf('mem_grads_bytes'),
+    optimizer_bytes: bytesOf('mem_optimizer_bytes'),
+    activations_peak_bytes: bytesOf('mem_activations_peak_bytes'),
+    gathered_peak_bytes: bytesOf('mem_gathered_peak_bytes'),
+    process_bytes: bytesOf('mem_process_bytes'),
+    predicted_bytes: bytesOf('mem_predicted_bytes'),
+  };
+}
+
 /** By rank. `present` leaves out ranks of a larger generation before: their last word is old. */
 export const stacksOf = (memory: { per_rank: RankMemory[] } | null, present: (rank: number) => boolean = () => true): RankStack[] =>
   [...(memory?.per_rank ?? [])]

@@ -26,7 +26,7 @@ export function Empty({ title, alone = false, children }: { title: string; alone
 export function Fault({ problem, retry }: { problem: Problem; retry(): void }) {
   return (
     <div class="blank fault" role="alert">
-      <h2>{problem.notPermitted ? 'Not permitted' : problem.title}</h2>
+      <h1>{problem.notPermitted ? 'Not permitted' : problem.title}</h1>
       {problem.status === 401 || problem.status === 403 ? <SignIn done={retry} /> : <p>{hint(problem)}</p>}
       <button type="button" class="button" onClick={retry}>
         Try again

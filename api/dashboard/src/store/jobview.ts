@@ -4,7 +4,7 @@ import { batch, computed, signal } from '@preact/signals';
 import { withChange, withSamples, type JobChange } from '../domain/jobchange';
 import { isNotOlder } from '../domain/jobmerge';
 import { markersOf } from '../domain/marker';
-import { KIND_METRIC, MEMORY_KINDS } from '../domain/memory';
+import { KIND_METRIC, MEMORY_KINDS, rankMemory, stackOf, stacksOf, type RankStack } from '../domain/memory';
 import { adopt, append, emptySeries, keyOf, lastPoint, type Series } from '../domain/series';
 import type { Job, JobEvent, Worker } from '../wire/job';
 import { asProblem, type Problem } from '../wire/problem';
@@ -72,6 +72,17 @@ export class JobView {
     const newest = this.ranksOf('mem_params_bytes').map((rank) => [rank, lastPoint(this.get('mem_params_bytes', rank))?.generation ?? -1] as const);
     const generation = Math.max(...newest.map(([, g]) => g));
     return new Set(newest.filter(([, g]) => g === generation).map(([rank]) => rank));
+  }
+
+  /** What the ranks of the present generation hold, from their newest points; from the job itself before those are here. */
+  memory(): RankStack[] {
+    const present = this.presentRanks();
+    if (!present.size) return stacksOf(this.job.value?.memory ?? null);
+    const bytes = (name: string, rank: number): number | null => {
+      const value = lastPoint(this.get(name, rank))?.value;
+      return value !== undefined && Number.isFinite(value) ? value : null;
+    };
+    return [...present].sort((a, b) => a - b).map((rank) => stackOf(rankMemory(rank, (name) => bytes(name, rank))));
   }
 
   last(name: string): number | null {

@@ -117,7 +117,7 @@ function Nodes({ cluster }: { cluster: Cluster }) {
   return (
     <section class="panel" aria-labelledby="nodes-title">
       <h2 id="nodes-title">Nodes</h2>
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Nodes">
+      <div class="scroll-x" tabIndex={0} role="region" aria-label="Nodes, by address">
         <table class="plain">
           <thead>
             <tr>

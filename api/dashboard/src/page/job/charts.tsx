@@ -95,7 +95,7 @@ export function Charts({ view }: { view: JobView }) {
         <Plot title="Workers" axis={String} ticks={WHOLE_TICKS} fromZero content={contents.workers} {...frame} />
         <Plot title="Gradient norm" axis={tick} content={contents.norm} {...frame} />
         <Plot title="Learning rate" axis={tick} fromZero content={contents.lr} {...frame} />
-        {view.job.value && <MemoryPanel job={view.job.value} view={view} />}
+        <MemoryPanel view={view} />
         {view.get('mfu') && <Mfu {...frame} content={contents.mfu} />}
       </div>
     </div>

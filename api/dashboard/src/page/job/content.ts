@@ -75,7 +75,7 @@ export function workersContent(view: JobView): PlotContent {
   const steps = stepsOf([series]);
   const ink = '--series-3';
   return {
-    layers: [{ key: 'workers', ink, width: 2, stepped: true, fill: 0.14 }],
+    layers: [{ key: 'workers', ink, width: 2, stairs: 'back', fill: 0.14 }],
     data: [steps, columnAt(series, steps, (p) => p.value)] as PlotContent['data'],
     note: shownText(series),
     read: (step) => {
@@ -93,9 +93,9 @@ interface Slab {
 }
 
 /** Areas stacked on each other, drawn from the highest sum to the lowest, so that each covers what is below it. */
-function stacked(slabs: readonly Slab[], steps: readonly number[]): { layers: Layer[]; columns: number[][] } {
+function stacked(slabs: readonly Slab[], steps: readonly number[], look: Partial<Layer> = {}): { layers: Layer[]; columns: number[][] } {
   const tops = cumulative(slabs.map((slab) => carriedColumn(slab.series, steps)));
-  const layers = slabs.map((slab) => ({ key: slab.key, ink: slab.ink, width: 1, solid: true }));
+  const layers = slabs.map((slab) => ({ key: slab.key, ink: slab.ink, width: 1, solid: true, ...look }));
   return { layers: layers.reverse(), columns: tops.reverse() };
 }
 
@@ -140,10 +140,10 @@ export function memoryContent(view: JobView, rank: number): PlotContent {
   })).filter((slab) => slab.series);
   const predicted = view.drawn('mem_predicted_bytes', rank);
   const steps = stepsOf([...slabs.map((s) => s.series), predicted]);
-  const { layers, columns } = stacked(slabs, steps);
+  const { layers, columns } = stacked(slabs, steps, { stairs: 'on' });
   const say = (v: number): string => text(bytes(v));
   return {
-    layers: [...layers, { key: 'predicted', ink: '--ink', width: 1.5, dash: [5, 4], stepped: true }],
+    layers: [...layers, { key: 'predicted', ink: '--ink', width: 1.5, dash: [5, 4], stairs: 'on' }],
     data: [steps, ...columns, carriedColumn(predicted, steps).map((v) => (Number.isFinite(v) ? v : null))] as PlotContent['data'],
     note: shownText(slabs[0]?.series),
     read: (step) => {

@@ -7,16 +7,19 @@ import { hashOf } from '../../domain/route';
 import { StateBadge } from '../../part/badge';
 import { Dialog } from '../../part/dialog';
 import { say, sayProblem } from '../../store/notice';
+import { go } from '../../store/place';
 import { isEnded, titleOf, type Job } from '../../wire/job';
-import { actOnJob, type Verb } from '../../wire/rest';
+import { actOnJob, deleteJob, type Verb } from '../../wire/rest';
 import { ScaleDialog } from './scale';
 
-type Asked = Verb | 'scale' | null;
+type Action = Verb | 'delete';
+type Asked = Action | 'scale' | null;
 
-const EFFECT: Record<Verb, string> = {
+const EFFECT: Record<Action, string> = {
   pause: 'The workers finish their step, save a checkpoint and give their slots back. Resume goes on from there.',
   resume: 'The job waits for slots and goes on from its newest checkpoint.',
   cancel: 'The job ends for good and gives its slots back. Its checkpoints and its history stay.',
+  delete: 'The job, its history and its checkpoints are removed. Nothing brings them back.',
 };
 
 export function JobHead({ job }: { job: Job }) {
@@ -38,7 +41,7 @@ export function JobHead({ job }: { job: Job }) {
       </div>
       <div class="actions" role="group" aria-label="Actions">
         {legal(job).map((action) => (
-          <button key={action} type="button" class={action === 'cancel' ? 'button danger-text' : 'button'} onClick={() => (asked.value = action)}>
+          <button key={action} type="button" class={action === 'cancel' || action === 'delete' ? 'button danger-text' : 'button'} onClick={() => (asked.value = action)}>
             {capital(action)}
           </button>
         ))}
@@ -47,32 +50,41 @@ export function JobHead({ job }: { job: Job }) {
         </a>
       </div>
       {asked.value === 'scale' && <ScaleDialog job={job} onClose={close} />}
-      {asked.value !== null && asked.value !== 'scale' && <VerbDialog job={job} verb={asked.value} onClose={close} />}
+      {asked.value !== null && asked.value !== 'scale' && <ActionDialog job={job} action={asked.value} onClose={close} />}
     </header>
   );
 }
 
 function legal(job: Job): Exclude<Asked, null>[] {
-  if (isEnded(job.state) || job.state === 'cancelling') return [];
+  if (isEnded(job.state)) return ['delete'];
+  if (job.state === 'cancelling') return [];
   const pause = job.state === 'paused' || job.state === 'pausing' ? 'resume' : 'pause';
   return ['scale', pause, 'cancel'];
 }
 
-function VerbDialog({ job, verb, onClose }: { job: Job; verb: Verb; onClose(): void }) {
+function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onClose(): void }) {
   const busy = useSignal(false);
   const run = async (): Promise<void> => {
     busy.value = true;
     try {
-      await actOnJob(job.id, verb);
-      say(`${verb} accepted`);
+      await (action === 'delete' ? deleteJob(job.id) : actOnJob(job.id, action));
+      say(action === 'delete' ? `${titleOf(job)} is deleted` : `${capital(action)} accepted`);
+      if (action === 'delete') go(hashOf({ page: 'jobs' }));
     } catch (error) {
-      sayProblem(`${verb} was refused`, error);
+      sayProblem(`${capital(action)} was refused`, error);
     }
     onClose();
   };
   return (
-    <Dialog title={`${capital(verb)} ${titleOf(job)}?`} confirm={`${capital(verb)} the job`} danger={verb === 'cancel'} busy={busy.value} onConfirm={() => void run()} onClose={onClose}>
-      <p>{EFFECT[verb]}</p>
+    <Dialog
+      title={`${capital(action)} ${titleOf(job)}?`}
+      confirm={`${capital(action)} the job`}
+      danger={action === 'cancel' || action === 'delete'}
+      busy={busy.value}
+      onConfirm={() => void run()}
+      onClose={onClose}
+    >
+      <p>{EFFECT[action]}</p>
     </Dialog>
   );
 }

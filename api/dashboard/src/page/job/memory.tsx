@@ -1,15 +1,13 @@
 /** What each rank holds now, by kind, against what the planner said. */
 
 import { bytes, text } from '../../domain/format';
-import { KIND_LABEL, MEMORY_KINDS, stacksOf } from '../../domain/memory';
+import { KIND_LABEL, MEMORY_KINDS } from '../../domain/memory';
 import { MemoryBar } from '../../part/memorybar';
 import type { JobView } from '../../store/jobview';
-import type { Job } from '../../wire/job';
 
-export function MemoryPanel({ job, view }: { job: Job; view: JobView }) {
+export function MemoryPanel({ view }: { view: JobView }) {
   void view.version.value;
-  const present = view.presentRanks();
-  const stacks = stacksOf(job.memory, (rank) => present.size === 0 || present.has(rank));
+  const stacks = view.memory();
   const scale = Math.max(1, ...stacks.map((s) => Math.max(s.total, s.predicted ?? 0))) * 1.02;
   return (
     <section class="panel ranks" tabIndex={0} aria-labelledby="memory-title">

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from 'preact';
 import { ago, bytes, duration, figure, roughly, secondsBetween, text, tokensRate, whole } from '../../domain/format';
-import { largest, stacksOf } from '../../domain/memory';
+import { largest } from '../../domain/memory';
 import { fraction, secondsLeft, stepSeconds } from '../../domain/progress';
 import { Moment } from '../../part/moment';
 import { ProgressBar } from '../../part/progress';
@@ -28,8 +28,7 @@ function Stat({ name, children, sub }: { name: string; children: ComponentChildr
 export function Stats({ job, view }: { job: Job; view: JobView }) {
   void view.version.value;
   const left = secondsLeft(job);
-  const present = view.presentRanks();
-  const worst = largest(stacksOf(job.memory, (rank) => present.size === 0 || present.has(rank)));
+  const worst = largest(view.memory());
   const step = view.last('step_s') ?? stepSeconds(job);
   return (
     <dl class="stats">
