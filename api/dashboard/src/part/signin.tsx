@@ -1,6 +1,7 @@
 /** Asks for a key where the service answered that it wants one. */
 
 import { useSignal } from '@preact/signals';
+import { nudge } from '../store/feed';
 import { apiKey, useKey } from '../wire/key';
 
 export function SignIn({ done }: { done(): void }) {
@@ -8,6 +9,7 @@ export function SignIn({ done }: { done(): void }) {
   const enter = (event: Event): void => {
     event.preventDefault();
     useKey(typed.value);
+    nudge();
     done();
   };
   return (

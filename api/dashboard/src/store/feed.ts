@@ -76,7 +76,10 @@ function parsed(data: string): Record<string, unknown> | null {
   }
 }
 
-window.addEventListener('online', () => stream?.nudge());
+/** Try at once: something changed that may let the stream in. */
+export const nudge = (): void => stream?.nudge();
+
+window.addEventListener('online', nudge);
 document.addEventListener('visibilitychange', () => {
-  if (!document.hidden) stream?.nudge();
+  if (!document.hidden) nudge();
 });
