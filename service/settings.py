@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     checkpoint_uri: str | None = None
     insecure: bool = False
     tick_s: float = Field(1.0, gt=0, le=60)
-    leave_timeout_s: float = Field(20.0, ge=0, le=600)
+    leave_timeout_s: float = Field(18.0, ge=0, le=600)
     orphan_timeout_s: float = Field(600.0, gt=0)
     # The embedded Ray ends by itself when no service has been there for so long.
     ray_orphan_timeout_s: float = Field(900.0, gt=0)

@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
             signal.signal(number, signal.SIG_IGN)
         with contextlib.suppress(FileNotFoundError):
             (folder / "head.json").unlink()
-        end(with_environment(f"{MARK}={folder}"), grace_s=3.0)
+        end(with_environment(f"{MARK}={folder}"), grace_s=1.0)
         shutil.rmtree(scratch, ignore_errors=True)
 
 
