@@ -38,8 +38,8 @@ PAPER = Recipe(param=2, grad=2, master=4, moments=8)
 
 def recipe(precision: PrecisionSpec, *, stage: int) -> Recipe:
     """What our engine keeps. In fp32 the parameter is its own master. Below fp32, stage 3 keeps no resident copy of the
-    parameters: the fp32 shard is cast while it is gathered."""
-    grad = ITEM_BYTES[precision.reduce]
+    parameters (the fp32 shard is cast while it is gathered) and sums gradients in fp32."""
+    grad = ITEM_BYTES["fp32" if stage == 3 else precision.params]
     if precision.params == "fp32":
         return Recipe(param=4, grad=grad, master=0, moments=8)
     return Recipe(param=0 if stage == 3 else ITEM_BYTES[precision.params], grad=grad, master=4, moments=8)
@@ -73,9 +73,13 @@ def unit_numels(shape: GptShape) -> dict[str, int]:
 
 
 def window_bytes(*, largest_unit: int, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
-    """Whole units beyond the shard (stage 3), and gradients on their way (stages 2 and 3)."""
+    """Whole units beyond the shard (stage 3), and gradients on their way: a vector to send where the gradient at rest
+    cannot be sent as it is, and one for what lands from the other ranks."""
     gathered = DEPTH * largest_unit * ITEM_BYTES[precision.params] if stage == 3 and workers > 1 else 0
-    reducing = DEPTH * largest_unit * ITEM_BYTES[precision.reduce] if stage >= 2 and workers > 1 else 0
+    sends_a_copy = stage >= 2 or precision.reduce != precision.params
+    landing = largest_unit * (workers - 1) // workers
+    reducing = DEPTH * ((largest_unit if sends_a_copy else 0) + landing) * ITEM_BYTES[precision.reduce]
+    reducing = reducing if workers > 1 else 0
     return {"gathered_peak": gathered, "buckets_peak": reducing}
 
 

@@ -27,7 +27,11 @@ FOUR_BYTES: tuple[Formula, ...] = (
     lambda p, n: 4 * p + 12 * p / n,
     lambda p, n: 16 * p / n,
 )
-FORMULAS = {torch.bfloat16: TWO_BYTES, torch.float32: FOUR_BYTES}
+CASES = {
+    "bf16": (Precision(params=torch.bfloat16), TWO_BYTES),
+    "bf16 reduced in fp32": (Precision(params=torch.bfloat16, reduce=torch.float32), TWO_BYTES),
+    "fp32": (Precision(), FOUR_BYTES),
+}
 
 
 def _bytes_alive() -> int:
@@ -40,15 +44,15 @@ def _bytes_alive() -> int:
     return sum(storages.values())
 
 
-def _held(rank: int, world: int, dtype: torch.dtype) -> list[tuple[int, int, int]]:
-    return [_held_at(stage, rank, world, dtype) for stage in range(4)]
+def _held(rank: int, world: int, precision: Precision) -> list[tuple[int, int, int]]:
+    return [_held_at(stage, rank, world, precision) for stage in range(4)]
 
 
-def _held_at(stage: int, rank: int, world: int, dtype: torch.dtype) -> tuple[int, int, int]:
+def _held_at(stage: int, rank: int, world: int, precision: Precision) -> tuple[int, int, int]:
     before = _bytes_alive()
     model = gpt()
     params = sum(param.numel() for param in model.parameters())
-    engine = zero_engine(model, world_group(), stage=stage, precision=Precision(params=dtype))
+    engine = zero_engine(model, world_group(), stage=stage, precision=precision)
     for step in (1, 2):
         train_step(engine, step, rank=rank, world=world, count=2)
     footprint = engine.footprint()
@@ -59,11 +63,11 @@ def _held_at(stage: int, rank: int, world: int, dtype: torch.dtype) -> tuple[int
     return params, accounted, alive
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=["bf16", "fp32"])
-@pytest.mark.parametrize("world", [2, 3])
-def test_every_stage_holds_what_its_formula_says(world: int, dtype: torch.dtype) -> None:
-    for held in on_ranks(world, _held, dtype):
+@pytest.mark.parametrize(("world", "case"), [(2, "bf16"), (3, "bf16 reduced in fp32"), (2, "fp32"), (3, "fp32")])
+def test_every_stage_holds_what_its_formula_says(world: int, case: str) -> None:
+    precision, formulas = CASES[case]
+    for held in on_ranks(world, _held, precision):
         for stage, (params, accounted, alive) in enumerate(held):
-            expected = FORMULAS[dtype][stage](params, world)
+            expected = formulas[stage](params, world)
             assert accounted == pytest.approx(expected, rel=0.02), f"stage {stage}"
             assert alive == pytest.approx(expected, rel=0.02), f"stage {stage}"

@@ -13,8 +13,8 @@ MASTER_DTYPE = torch.float32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
-    """params: forward and backward. reduce: gradients on the wire and (stages 0-2) at rest; None: as params.
-    buffers: the model's floating buffers; None: as the model made them."""
+    """params: forward and backward, and gradients at rest where parameters rest too. reduce: gradients on the wire;
+    None: as params. buffers: the model's floating buffers; None: as the model made them."""
 
     params: torch.dtype = torch.float32
     reduce: torch.dtype | None = None

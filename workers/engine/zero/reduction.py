@@ -68,7 +68,7 @@ class Reducer:
             if self._sharded:
                 self._send_packed(flat)
             else:
-                self._send(flat, self._placement.fetch(flat.key(StateKind.GRAD)), bucket=None, add=False)
+                self._send_whole(flat)
 
     def flush(self, units: Sequence[Unit]) -> None:
         """A further reduction of gradients that came after their unit had left: added to what landed before."""
@@ -128,6 +128,16 @@ class Reducer:
         self._write(flat, bucket.vector, bucket.places(flat), add=False)
         self._send(flat, bucket.vector, bucket=bucket, add=not flat.clean)
         flat.clean = False
+
+    def _send_whole(self, flat: Flat) -> None:
+        grad = self._placement.fetch(flat.key(StateKind.GRAD))
+        if grad.dtype == self._dtype:
+            self._send(flat, grad, bucket=None, add=False)
+            return
+        self._make_room()
+        bucket = self.buckets.take(flat.full_numel, self._dtype)
+        bucket.vector.copy_(grad)
+        self._send(flat, bucket.vector, bucket=bucket, add=False)
 
     def _send(self, flat: Flat, packed: Tensor, *, bucket: Bucket | None, add: bool) -> None:
         self._make_room()

@@ -49,7 +49,8 @@ class TrainingState:
 
     @property
     def grad_dtype(self) -> torch.dtype:
-        return MASTER_DTYPE if self._params_sharded else self._precision.reduce_dtype
+        """At rest. On the wire gradients have the precision's reduce dtype."""
+        return MASTER_DTYPE if self._params_sharded else self._precision.params
 
     def settle(self, *, rank: int, world: int, device: torch.device, fill: bool) -> None:
         """Allocate this rank's state; with `fill` from the parameters' present values, else undefined."""
