@@ -76,7 +76,8 @@ def _progress(before: Progress, attempt: Attempt, beat: Heartbeat, samples: tupl
     generation = attempt.generation_before + beat.generation
     return replace(
         before,
-        step=beat.step,
+        # A controller that starts does not know yet from which step it will go on.
+        step=before.step if beat.phase == "starting" else beat.step,
         generation=generation,
         # The last word names no workers; they count until their controller's process is seen gone.
         workers=before.workers if beat.phase == "ended" else len(beat.workers) or beat.world_size,
@@ -125,7 +126,7 @@ def conclude(job: Job, outcome: Outcome, *, now: datetime) -> Change:
 def _stopped(job: Job, reason: str, *, now: datetime) -> Change:
     if job.intent is Intent.PAUSE:
         return Change(job=job).then(T.FINISH_PAUSE, now=now, reason=f"Paused at step {job.progress.step}")
-    why = reason or f"Gave up its workers at step {job.progress.step}; goes on from there when there are slots"
+    why = f"Stopped at step {job.progress.step}{f' ({reason})' if reason else ''}; goes on when there are slots for it"
     return Change(job=job).then(T.REQUEUE, now=now, reason=why)
 
 

@@ -61,6 +61,18 @@ async def test_the_first_step_makes_the_job_run(plane: ControlPlane) -> None:
     assert await plane.kinds(job.id) == ["submitted", "launched", "started"]
 
 
+async def test_a_new_attempt_that_knows_no_step_yet_does_not_take_the_job_back_to_the_first(
+    plane: ControlPlane,
+) -> None:
+    job, controller = await plane.running()
+    await controller.beat("running", step=40, workers=1)
+    controller.exit()
+    await plane.tick(5)
+    await plane.tick(5)
+    await plane.controller(await plane.jobs.get(job.id)).beat("starting", step=0)
+    assert (await plane.jobs.get(job.id)).progress.step == 40
+
+
 async def test_phases_move_the_job_through_a_resize_and_a_recovery(plane: ControlPlane) -> None:
     job, controller = await plane.running()
     for phase, state in (
