@@ -12,14 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workers.checkpoint import retention
-from workers.checkpoint.errors import (
-    CheckpointDamaged,
-    CheckpointDropped,
-    CheckpointError,
-    CheckpointIncomplete,
-    CheckpointNotWritten,
-    CheckpointSuperseded,
-)
+from workers.checkpoint.errors import CheckpointError, CheckpointNotWritten, CheckpointSuperseded
 from workers.checkpoint.manifest import Manifest
 from workers.checkpoint.parts import Part
 from workers.checkpoint.reports import from_text, refusal_text, to_text
@@ -41,7 +34,7 @@ class Courier(Protocol):
     def arrived(self) -> Sequence[str] | None:
         """On rank 0: the other ranks' reports once all are there; None while one is awaited. Never blocks for long.
 
-        Raises OSError or RuntimeError where no report can come any more.
+        Raises where no report can come any more.
         """
         ...
 
@@ -76,11 +69,10 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotPublished:
-    """Earlier checkpoints are untouched and training may go on. `superseded`: it may not, another attempt took over."""
+    """Earlier checkpoints are untouched and training may go on."""
 
     step: int
     reason: str
-    superseded: bool = False
 
 
 def save(
@@ -88,17 +80,20 @@ def save(
 ) -> Published | NotPublished | None:
     """Rank 0 answers once the others' reports are there; any other rank (None) as soon as its own is sent.
 
-    Raises CheckpointDropped where the watch was told so: this rank's file is gone then.
+    Raises CheckpointDropped where the watch was told so, CheckpointSuperseded where this attempt may train no longer,
+    and what the courier raises: this rank's file is gone then.
     """
     began = time.perf_counter()
     report = _write(store, ticket, parts, watch)
     written_s = time.perf_counter() - began
     if ticket.rank > 0:
-        courier.send(to_text(report) if isinstance(report, FileReport) else refusal_text(report.reason))
+        _send(store, ticket, report, courier)
         return None
-    others = _collect(courier, watch, store, ticket, report)
-    if isinstance(others, NotPublished):
-        return others
+    try:
+        others = _collect(courier, watch)
+    except BaseException:
+        _take_back(store, ticket, report)
+        raise
     answers = [report.reason if isinstance(report, CheckpointNotWritten) else report, *others]
     reports = [answer for answer in answers if isinstance(answer, FileReport)]
     reasons = [answer for answer in answers if isinstance(answer, str)]
@@ -124,18 +119,23 @@ def _write(store: Store, ticket: Ticket, parts: Sequence[Part], watch: Watch) ->
         return error
 
 
-def _collect(
-    courier: Courier, watch: Watch, store: Store, ticket: Ticket, own: FileReport | CheckpointNotWritten
-) -> list[FileReport | str] | NotPublished:
+def _send(store: Store, ticket: Ticket, report: FileReport | CheckpointNotWritten, courier: Courier) -> None:
     try:
-        while (texts := courier.arrived()) is None:
-            watch.pause(POLL_S)
-        return [from_text(text) for text in texts]
-    except (CheckpointDropped, OSError, RuntimeError) as error:
-        withdraw(store, job=ticket.job, step=ticket.step, reports=[own] if isinstance(own, FileReport) else [])
-        if isinstance(error, CheckpointDropped):
-            raise
-        return NotPublished(step=ticket.step, reason=f"a rank's report did not come: {error}")
+        courier.send(to_text(report) if isinstance(report, FileReport) else refusal_text(report.reason))
+    except BaseException:
+        _take_back(store, ticket, report)
+        raise
+
+
+def _collect(courier: Courier, watch: Watch) -> list[FileReport | str]:
+    while (texts := courier.arrived()) is None:
+        watch.pause(POLL_S)
+    return [from_text(text) for text in texts]
+
+
+def _take_back(store: Store, ticket: Ticket, report: FileReport | CheckpointNotWritten) -> None:
+    if isinstance(report, FileReport):
+        withdraw(store, job=ticket.job, step=ticket.step, reports=[report])
 
 
 def _finish(
@@ -143,10 +143,11 @@ def _finish(
 ) -> Published | NotPublished:
     try:
         manifest = _publish(store, ticket, reports)
-    except (CheckpointNotWritten, CheckpointIncomplete, CheckpointDamaged, CheckpointSuperseded) as error:
+    except CheckpointError as error:
         withdraw(store, job=ticket.job, step=ticket.step, reports=reports)
-        superseded = isinstance(error, CheckpointSuperseded)
-        return NotPublished(step=ticket.step, reason=str(error), superseded=superseded)
+        if isinstance(error, CheckpointSuperseded):
+            raise
+        return NotPublished(step=ticket.step, reason=str(error))
     return Published(
         step=ticket.step,
         size_bytes=manifest.size_bytes,

@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from datetime import timedelta
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch._C._distributed_c10d import Store
 
 from service.domain.wire import Brief
-from workers.checkpoint import catalogue, claims, retention
-from workers.checkpoint.blocks import Checksum
-from workers.checkpoint.errors import CheckpointDamaged, CheckpointIncomplete, CheckpointNotWritten
-from workers.checkpoint.parts import parts_of
+from workers.checkpoint import catalogue, claims, saving
+from workers.checkpoint.background import BackgroundSaver
+from workers.checkpoint.courier import StoreCourier
+from workers.checkpoint.errors import CheckpointDamaged, CheckpointIncomplete
+from workers.checkpoint.parts import Part, parts_of
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.retention import Retention
+from workers.checkpoint.saving import NotPublished, Published, Ticket
+from workers.checkpoint.snapshot import SnapshotMemory
 from workers.checkpoint.store import open_store
-from workers.checkpoint.writer import FileReport, WrittenPart, publish, write_rank
+from workers.checkpoint.watch import Progress, Watch
 from workers.engine.protocol import Engine
-from workers.layout.interval import Interval
 from workers.worker.loop import Place
 from workers.worker.messages import Saved, SaveFailed
 from workers.worker.process_group import GroupOwner
 
-# The slowest rank's disk; a rank that dies meanwhile is noticed by the controller, which aborts the wait.
-WRITE_TIMEOUT = timedelta(hours=1)
+# Of a save behind training: a rank that ended meanwhile sends no report, and the next save must not wait for it.
+REPORT_PATIENCE_S = 600.0
+# What a save in flight gets before a state is loaded from disk; then it is dropped, whole.
+SETTLE_S = 5.0
+
+Tell = Callable[[Saved | SaveFailed], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,53 +49,130 @@ class Resumption:
 class Checkpoints:
     """Of one job, seen by one rank."""
 
-    def __init__(self, brief: Brief) -> None:
+    def __init__(self, brief: Brief, *, pinned: bool = False) -> None:
+        """`pinned`: snapshots are copied from a GPU."""
         self._brief = brief
         self._store = open_store(brief.checkpoint_uri)
         self._claimed = False
+        self._memory = SnapshotMemory(pinned=pinned)
+        self._saver = BackgroundSaver()
+        self._ties: Mapping[str, str] = {}
+
+    # ---- saving --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """A save is in flight on this rank: part of the group's vote on when the next may start."""
+        return self._saver.is_busy
+
+    @property
+    def progress(self) -> Progress | None:
+        return self._saver.progress
+
+    def know(self, model: torch.nn.Module) -> None:
+        """Learn which names stand for one and the same parameter: an export needs them all."""
+        known: dict[int, str] = {}
+        ties: dict[str, str] = {}
+        for name, parameter in model.named_parameters(remove_duplicate=False):
+            first = known.setdefault(id(parameter), name)
+            if first != name:
+                ties[name] = first
+        self._ties = ties
 
     def save(self, step: int, *, engine: Engine, place: Place, store: Store, skipped: int) -> Saved | SaveFailed | None:
-        """Called by every rank at one boundary. Rank 0 answers, the others do not wait for it."""
-        began = time.perf_counter()
+        """At once: called by every rank at one boundary. Rank 0 answers, the others do not wait for it.
+
+        Where one is in flight, its end comes first. Raises what the group's store raises: a peer is gone.
+        """
+        self.settle(REPORT_PATIENCE_S)
+        courier = _GroupCourier(store, step=step, place=place)
+        ticket = self._ticket(step, engine, place, skipped)
+        outcome = saving.save(self._store, ticket, parts_of(engine, rank=place.rank), courier, Watch(step))
+        return None if outcome is None else self._message(outcome, place)
+
+    def save_behind(self, step: int, *, engine: Engine, place: Place, skipped: int, tell: Tell) -> None:
+        """Copy this rank's part and return; a thread does the rest, through resizes too, and rank 0's tells the end.
+
+        Called by every rank at one boundary where the group agreed that none `is_busy`.
+        """
+        parts = self._memory.capture(parts_of(engine, rank=place.rank))
+        ticket = self._ticket(step, engine, place, skipped)
+        self._saver.start(step, lambda watch: self._finish_behind(ticket, parts, place, watch, tell))
+
+    def reserve(self, engine: Engine, place: Place) -> None:
+        """Off the pause, at a join: the memory that `save_behind` will copy into. Not while a save is in flight."""
+        if not self.is_busy:
+            self._memory.reserve(parts_of(engine, rank=place.rank))
+
+    def settle(self, timeout_s: float) -> bool:
+        """Wait for the save in flight; after the time-out drop it, whole. Before this worker leaves, and before a save
+        at once. Returns whether it came to its end."""
+        return self._saver.settle(timeout_s)
+
+    def _finish_behind(self, ticket: Ticket, parts: Sequence[Part], place: Place, watch: Watch, tell: Tell) -> None:
+        courier = StoreCourier(
+            self._store,
+            job=ticket.job,
+            step=ticket.step,
+            generation=place.generation,
+            rank=place.rank,
+            world_size=place.world_size,
+            patience_s=REPORT_PATIENCE_S,
+        )
         try:
-            report = write_rank(
-                self._store,
-                job=self._brief.job_id,
-                step=step,
-                attempt=self._brief.attempt_number,
-                rank=place.rank,
-                world_size=place.world_size,
-                parts=parts_of(engine, rank=place.rank),
-            )
-            message = _to_json(report)
-        except CheckpointNotWritten as error:
-            message = json.dumps({"error": str(error)})
-        if place.rank > 0:
-            store.set(f"save/{step}/{place.rank}", message)
-            return None
-        others = [f"save/{step}/{rank}" for rank in range(1, place.world_size)]
-        store.wait(others, WRITE_TIMEOUT)
-        messages = [message, *(store.get(key).decode() for key in others)]
-        failures = [json.loads(each)["error"] for each in messages if "error" in json.loads(each)]
-        if failures:
-            return SaveFailed(generation=place.generation, step=step, reason=failures[0])
-        try:
-            size_bytes = self._publish(step, [_from_json(each) for each in messages], engine, skipped)
-            removed = self._prune(step)
-        except (CheckpointNotWritten, CheckpointIncomplete, CheckpointDamaged) as error:
-            return SaveFailed(generation=place.generation, step=step, reason=str(error))
+            outcome = saving.save(self._store, ticket, parts, courier, watch)
+        except OSError as error:
+            outcome = NotPublished(step=ticket.step, reason=f"the ranks' reports did not come together: {error}")
+        if outcome is not None:
+            tell(self._message(outcome, place))
+
+    def _ticket(self, step: int, engine: Engine, place: Place, skipped: int) -> Ticket:
+        spec = self._brief.spec
+        return Ticket(
+            job=self._brief.job_id,
+            step=step,
+            attempt=self._brief.attempt_number,
+            rank=place.rank,
+            world_size=place.world_size,
+            samples=step * spec.training.batch_size,
+            spec_digest=spec.digest(),
+            scalars=engine.scalars(),
+            extra=self._extra(skipped),
+            retention=Retention(keep_last=spec.checkpoint.keep_last),
+        )
+
+    def _extra(self, skipped: int) -> dict[str, Any]:
+        """What another program, or another spec, needs to go on from here as this job would."""
+        spec = self._brief.spec.model_dump(mode="json", include={"model", "training", "precision"})
+        return {
+            "skipped_steps": skipped,
+            "model": spec["model"],
+            "ties": dict(self._ties),
+            "precision": spec["precision"],
+            "training": spec["training"],
+            "random_numbers": {"seed": spec["training"]["seed"], "key": "blake2b-64 of 'SEED STEP MICRO_BATCH'"},
+        }
+
+    def _message(self, outcome: Published | NotPublished, place: Place) -> Saved | SaveFailed:
+        if isinstance(outcome, NotPublished):
+            return SaveFailed(generation=place.generation, step=outcome.step, reason=outcome.reason)
         return Saved(
             generation=place.generation,
-            step=step,
-            uri=f"{self._brief.checkpoint_uri.rstrip('/')}/{self._brief.job_id}/step-{step:08d}",
-            size_bytes=size_bytes,
-            files=place.world_size + 1,
-            duration_s=time.perf_counter() - began,
-            removed_steps=removed,
+            step=outcome.step,
+            uri=f"{self._brief.checkpoint_uri.rstrip('/')}/{self._brief.job_id}/step-{outcome.step:08d}",
+            size_bytes=outcome.size_bytes,
+            files=outcome.files,
+            duration_s=outcome.duration_s,
+            removed_steps=outcome.removed_steps,
         )
+
+    # ---- resuming ------------------------------------------------------------------------------------------------
 
     def load_newest(self, engine: Engine, *, place: Place, owner: GroupOwner) -> Resumption:
         """Fill the engine from the newest whole checkpoint; a damaged one is passed over by all ranks together."""
+        # A save that ends later could remove what is being read.
+        self.settle(SETTLE_S)
+        owner.barrier()
         below: int | None = None
         passed_over: tuple[str, ...] = ()
         while True:
@@ -128,50 +211,19 @@ class Checkpoints:
             catalogue.collect(self._store, job=self._brief.job_id, attempt=self._brief.attempt_number)
             self._claimed = True
 
-    def _publish(self, step: int, reports: Sequence[FileReport], engine: Engine, skipped: int) -> int:
-        publish(
-            self._store,
-            job=self._brief.job_id,
-            step=step,
-            attempt=self._brief.attempt_number,
-            samples=step * self._brief.spec.training.batch_size,
-            spec_digest=self._brief.spec.digest(),
-            reports=reports,
-            scalars=engine.scalars(),
-            extra={"skipped_steps": skipped},
-        )
-        return sum(report.checksum.size_bytes for report in reports)
 
-    def _prune(self, step: int) -> tuple[int, ...]:
-        return retention.prune(
-            self._store,
-            job=self._brief.job_id,
-            attempt=self._brief.attempt_number,
-            published=step,
-            rule=Retention(keep_last=self._brief.spec.checkpoint.keep_last),
-        )
+class _GroupCourier:
+    """Reports through the generation's own store: quick, and at an end with the generation."""
 
+    def __init__(self, store: Store, *, step: int, place: Place) -> None:
+        self._store = store
+        self._key = f"save/{step}/{place.rank}"
+        self._others = [f"save/{step}/{rank}" for rank in range(1, place.world_size)]
 
-def _to_json(report: FileReport) -> str:
-    return json.dumps(asdict(report))
+    def send(self, text: str) -> None:
+        self._store.set(self._key, text)
 
-
-def _from_json(text: str) -> FileReport:
-    fields = json.loads(text)
-    parts = tuple(
-        WrittenPart(
-            name=part["name"],
-            shape=tuple(part["shape"]),
-            dtype=part["dtype"],
-            interval=Interval(**part["interval"]),
-            key=part["key"],
-        )
-        for part in fields["parts"]
-    )
-    return FileReport(
-        file=fields["file"],
-        rank=fields["rank"],
-        world_size=fields["world_size"],
-        checksum=Checksum(**{**fields["checksum"], "blocks": tuple(fields["checksum"]["blocks"])}),
-        parts=parts,
-    )
+    def arrived(self) -> Sequence[str] | None:
+        if self._others and not self._store.check(self._others):
+            return None
+        return [self._store.get(key).decode() for key in self._others]

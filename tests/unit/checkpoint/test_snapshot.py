@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,9 @@ from tests.unit.checkpoint.saves import JOB, SCALARS, assert_same_state, engines
 from workers.checkpoint import saving
 from workers.checkpoint.background import BackgroundSaver
 from workers.checkpoint.catalogue import inspect, newest_complete, steps
-from workers.checkpoint.errors import CheckpointDropped
+from workers.checkpoint.claims import claim
+from workers.checkpoint.courier import StoreCourier
+from workers.checkpoint.errors import CheckpointDropped, CheckpointSuperseded
 from workers.checkpoint.parts import Part, parts_of
 from workers.checkpoint.reports import from_text, refusal_text, to_text
 from workers.checkpoint.retention import Retention
@@ -192,16 +195,55 @@ def test_rank_0_gives_up_a_report_that_never_comes_and_deletes_its_own_part(stor
     assert store.names(f"{JOB}/step-00000005") == ()
 
 
-def test_a_courier_that_breaks_is_no_checkpoint_and_no_crash(store: LocalStore) -> None:
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_courier_that_breaks_leaves_no_part_and_says_so(store: LocalStore, rank: int) -> None:
     class Broken:
-        def send(self, text: str) -> None: ...
+        def send(self, text: str) -> None:
+            raise ConnectionError("the group is gone")
 
         def arrived(self) -> None:
-            raise ConnectionError("the store is gone")
+            raise ConnectionError("the group is gone")
 
-    outcome = saving.save(store, ticket(0, 2), parts_of(engines(2, seed=1)[0], rank=0), Broken(), Watch(5))
-    assert outcome == NotPublished(step=5, reason="a rank's report did not come: the store is gone")
+    with pytest.raises(ConnectionError, match="the group is gone"):
+        saving.save(store, ticket(rank, 2), parts_of(engines(2, seed=1)[rank], rank=rank), Broken(), Watch(5))
     assert store.names(f"{JOB}/step-00000005") == ()
+
+
+def couriers(store: LocalStore, world_size: int, clock) -> list[StoreCourier]:
+    return [
+        StoreCourier(
+            store, job=JOB, step=5, generation=3, rank=rank, world_size=world_size, patience_s=60.0, clock=clock
+        )
+        for rank in range(world_size)
+    ]
+
+
+def test_reports_travel_through_the_store_and_leave_nothing_there(store: LocalStore) -> None:
+    times = itertools.count(0.0, 1.0)
+    group = engines(3, seed=1)
+    posts = couriers(store, 3, lambda: next(times))
+    for rank in (2, 1):
+        assert posts[0].arrived() is None
+        assert saving.save(store, ticket(rank, 3), parts_of(group[rank], rank=rank), posts[rank], Watch(5)) is None
+    outcome = saving.save(store, ticket(0, 3), parts_of(group[0], rank=0), posts[0], Watch(5))
+    assert isinstance(outcome, Published)
+    manifest = inspect(store, JOB, 5, verify_bytes=True)
+    assert store.names(f"{JOB}/step-00000005") == ("manifest.json", *manifest.files)
+
+
+def test_a_report_that_does_not_come_is_given_up_by_name(store: LocalStore) -> None:
+    now = 0.0
+    first, second, _ = couriers(store, 3, lambda: now)
+    second.send(refusal_text("x"))
+    assert first.arrived() is None
+    now = 61.0
+    with pytest.raises(TimeoutError, match="no report of rank 00002 came within 60 s"):
+        first.arrived()
+
+
+def test_one_rank_waits_for_nobody(store: LocalStore) -> None:
+    (alone,) = couriers(store, 1, lambda: 0.0)
+    assert alone.arrived() == []
 
 
 def test_one_ranks_full_disk_is_everybodys_reason_and_no_part_stays(store: LocalStore) -> None:
@@ -211,6 +253,14 @@ def test_one_ranks_full_disk_is_everybodys_reason_and_no_part_stays(store: Local
     outcome = saving.save(store, ticket(0, 2), parts_of(group[0], rank=0), post.of(0), Watch(5))
     assert isinstance(outcome, NotPublished)
     assert "step 5 was not written: [Errno 28] No space left" in outcome.reason
+    assert store.names(f"{JOB}/step-00000005") == ()
+
+
+def test_an_attempt_that_was_overtaken_is_told_and_leaves_no_part(store: LocalStore) -> None:
+    claim(store, job=JOB, attempt=2)
+    (engine,) = engines(1, seed=1)
+    with pytest.raises(CheckpointSuperseded, match="attempt 2 took over"):
+        saving.save(store, ticket(0, 1), parts_of(engine, rank=0), Post(1).of(0), Watch(5))
     assert store.names(f"{JOB}/step-00000005") == ()
 
 
