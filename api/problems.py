@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -220,8 +221,17 @@ async def _on_http(request: Request, error: Exception) -> Response:
         404: f"nothing is at {echo(request.url.path)}; /docs lists what is there",
         405: f"{request.method} is not taken at {echo(request.url.path)}; see the Allow header",
     }.get(status, str(error.detail))
-    problem = ProblemError(status, code, title, detail, headers=dict(error.headers or {}))
-    return problem_response(problem, path=request.url.path)
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    headers |= _allow(request) if status == 405 else {}
+    return problem_response(ProblemError(status, code, title, detail, headers=headers), path=request.url.path)
+
+
+def _allow(request: Request) -> dict[str, str]:
+    """Every method of the path: the router names only those of the first route that it found."""
+    for template, methods in request.app.openapi()["paths"].items():
+        if re.fullmatch(re.sub(r"\{[^}]*\}", "[^/]+", template), request.url.path):
+            return {"allow": ", ".join(method.upper() for method in methods)}
+    return {}
 
 
 async def _on_validation(request: Request, error: Exception) -> Response:

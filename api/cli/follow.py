@@ -17,6 +17,7 @@ from api.client import ENDED, ElastaneClient, Refused, Unreachable
 Json = dict[str, Any]
 
 POLL_S = 0.4
+WIDEST_FACT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +80,10 @@ def event_line(event: Json) -> Text:
 
 
 def _fact(name: str, value: object) -> str:
-    return size_text(value) if name.endswith("_bytes") else shown(value)
+    """One line of it: a traceback is whole in `elastane events --json` and in the logs."""
+    text = size_text(value) if name.endswith("_bytes") else shown(value)
+    first = text.partition("\n")[0]
+    return first if len(first) <= WIDEST_FACT else f"{first[:WIDEST_FACT]}..."
 
 
 def _bar(console: Console) -> Progress:

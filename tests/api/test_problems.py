@@ -61,7 +61,8 @@ def test_each_refusal_is_a_problem(service: LiveService, method: str, path: str,
 
 
 def test_a_method_that_is_not_taken_is_told_which_are(service: LiveService) -> None:
-    assert "GET" in service.http.put("/healthz").headers["allow"]
+    assert service.http.put("/healthz").headers["allow"] == "GET"
+    assert set(service.http.put(JOB).headers["allow"].split(", ")) == {"GET", "DELETE"}
 
 
 def test_a_body_beyond_the_limit_is_refused_by_its_length(service: LiveService) -> None:

@@ -10,10 +10,6 @@ from pathlib import Path
 
 from tests.api.live import LiveService
 
-CHECKS = (
-    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
-    "response_schema_conformance,unsupported_method,negative_data_rejection"
-)
 SECONDS = 30
 
 
@@ -25,7 +21,9 @@ def test_nothing_that_is_sent_breaks_the_service_or_its_document(
     done = subprocess.run(
         [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{live.url}/openapi.json",
-            "--checks", CHECKS, "--max-time", str(SECONDS), "--workers", "2", "--request-timeout", "10",
+            "--max-time", str(SECONDS), "--workers", "2", "--request-timeout", "10",
+            # A spec may fit its schema and yet be impossible (a batch that its micro-batches do not divide).
+            "--checks", "all", "--exclude-checks", "positive_data_acceptance",
             "--suppress-health-check", "all",
             # Streams and followed logs answer until closed, the first key locks everybody out: tested elsewhere.
             "--exclude-path-regex", "stream$|logs$", "--exclude-operation-id", "create_key",
