@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { differences, parseSpec, shortened, valueAt, withValue } from '../src/domain/draft';
 import { overlay, placeOf, valueAtPlace, type Curve } from '../src/domain/overlay';
-import { bytesOn, otherTiers, partsOn, smallestThatHolds } from '../src/domain/planparts';
+import { bytesOn, otherTiers, partsOn, predictedOf, smallestThatHolds } from '../src/domain/planparts';
 import { fieldAt } from '../src/domain/schema';
 import type { PlanChoice } from '../src/wire/plan';
 import type { Point } from '../src/wire/series';
@@ -73,6 +73,11 @@ describe('a plan', () => {
     expect(bytesOn(choice, 'device')).toBe(21);
     expect(partsOn(choice, 'device').find((p) => p.kind === 'activations')?.bytes).toBe(10);
     expect(otherTiers(choice)).toEqual(['cpu']);
+  });
+  it('is compared in the kinds that are measured', () => {
+    expect(predictedOf(choice, (metric) => metric === 'mem_params_bytes' || metric === 'mem_logits_peak_bytes')).toBe(15);
+    expect(predictedOf(choice, () => false)).toBeNull();
+    expect(predictedOf(undefined, () => true)).toBeNull();
   });
   it('says which memory holds it', () => expect([smallestThatHolds(1), smallestThatHolds(2 ** 50)]).toEqual(['16 GiB', 'more than 141 GiB']));
 });

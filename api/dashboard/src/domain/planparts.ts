@@ -24,6 +24,13 @@ export function partsOn(choice: PlanChoice, tier: string): { kind: MemoryKind; b
   return [...sums].map(([kind, bytes]) => ({ kind, bytes }));
 }
 
+/** What the planner says of the kinds that have a metric here, so that the same things are compared; null where none has. */
+export function predictedOf(choice: PlanChoice | undefined, hasMetric: (name: string) => boolean): number | null {
+  if (!choice) return null;
+  const same = Object.entries(choice.bytes_by_kind).filter(([kind]) => hasMetric(`mem_${kind}_bytes`));
+  return same.length ? same.reduce((sum, [, tiers]) => sum + (tiers['device'] ?? 0), 0) : null;
+}
+
 export const bytesOn = (choice: PlanChoice, tier: string): number => partsOn(choice, tier).reduce((sum, part) => sum + part.bytes, 0);
 
 /** Tiers beside the device that this choice uses. */

@@ -5,6 +5,7 @@ import { withChange, withSamples, type JobChange } from '../domain/jobchange';
 import { isNotOlder } from '../domain/jobmerge';
 import { markersOf } from '../domain/marker';
 import { KIND_METRIC, MEMORY_KINDS, rankMemory, stackOf, stacksOf, type RankStack } from '../domain/memory';
+import { predictedOf } from '../domain/planparts';
 import { adopt, append, emptySeries, keyOf, lastPoint, type Series } from '../domain/series';
 import type { Job, JobEvent, Worker } from '../wire/job';
 import { asProblem, type Problem } from '../wire/problem';
@@ -12,6 +13,7 @@ import { getEvents, getJob, getMetrics, getWorkers } from '../wire/rest';
 import { toPoint, type SampleItem, type SeriesAnswer } from '../wire/series';
 import { Detail } from './detail';
 import { follow } from './feed';
+import { Prediction } from './prediction';
 
 export const GROUP_METRICS = 'loss,grad_norm,lr,tokens_per_s,step_s,compute_s,comm_s,data_s,optimizer_s,workers,mfu,skipped_steps';
 export const MEMORY_METRICS = [...MEMORY_KINDS.map((kind) => KIND_METRIC[kind]), 'mem_process_bytes', 'mem_predicted_bytes'].join(',');
@@ -35,6 +37,7 @@ export class JobView {
   private early: JobChange[] = [];
 
   readonly detail: Detail;
+  private readonly prediction = new Prediction();
 
   constructor(readonly id: string) {
     this.detail = new Detail(id, `${GROUP_METRICS},${MEMORY_METRICS}`);
@@ -82,7 +85,16 @@ export class JobView {
       const value = lastPoint(this.get(name, rank))?.value;
       return value !== undefined && Number.isFinite(value) ? value : null;
     };
-    return [...present].sort((a, b) => a - b).map((rank) => stackOf(rankMemory(rank, (name) => bytes(name, rank))));
+    const now = this.predicted(this.last('workers') ?? 0);
+    return [...present]
+      .sort((a, b) => a - b)
+      .map((rank) => stackOf(rankMemory(rank, (name) => bytes(name, rank))))
+      .map((stack) => ({ ...stack, predicted: stack.predicted ?? now }));
+  }
+
+  /** The planner's bytes of a rank at this number of workers, of the kinds that are measured here. */
+  predicted(workers: number): number | null {
+    return predictedOf(this.prediction.of(workers), (metric) => this.ranksOf(metric).length > 0);
   }
 
   last(name: string): number | null {
@@ -176,6 +188,8 @@ export class JobView {
   private changed(): void {
     this.drawTimer ??= setTimeout(() => {
       this.drawTimer = undefined;
+      const job = this.job.value;
+      if (job) this.prediction.want(job.spec, job.stage, new Set(this.get('workers')?.points.map((p) => p.value)));
       this.version.value += 1;
     }, DRAW_EVERY_MS);
   }

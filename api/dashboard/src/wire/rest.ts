@@ -4,7 +4,7 @@ import type { Cluster } from './cluster';
 import { authorization } from './key';
 import type { Job, JobEvent, JobSpec, Page, Worker } from './job';
 import type { Checkpoint, LogLine } from './logs';
-import type { DryRun } from './plan';
+import type { DryRun, Plan } from './plan';
 import { asProblem, Problem, problemFrom } from './problem';
 import type { SeriesAnswer } from './series';
 
@@ -56,6 +56,7 @@ export const deleteJob = (id: string): Promise<void> => request('DELETE', at(id)
 
 /** The key makes a repeated click, or a repeat after a lost answer, the same job. */
 export const submitJob = (spec: JobSpec, key: string): Promise<Job> => request('POST', 'v1/jobs', {}, spec, { 'Idempotency-Key': key });
+export const makePlan = (spec: JobSpec): Promise<Plan> => request('POST', 'v1/plan', {}, spec);
 export const dryRun = (spec: JobSpec): Promise<DryRun> => request('POST', 'v1/jobs', { dry_run: 'true' }, spec);
 
 export const getCluster = (): Promise<Cluster> => get('v1/cluster');

@@ -140,14 +140,16 @@ export function memoryContent(view: JobView, rank: number): PlotContent {
   })).filter((slab) => slab.series);
   const predicted = view.drawn('mem_predicted_bytes', rank);
   const steps = stepsOf([...slabs.map((s) => s.series), predicted]);
+  // A service that does not record the prediction is asked for its plan of each size.
+  const plannedAt = (step: number | null): number | null => (predicted ? at(predicted, step) : view.predicted(at(view.drawn('workers'), step) ?? 0));
   const { layers, columns } = stacked(slabs, steps, { stairs: 'on' });
   const say = (v: number): string => text(bytes(v));
   return {
     layers: [...layers, { key: 'predicted', ink: '--ink', width: 1.5, dash: [5, 4], stairs: 'on' }],
-    data: [steps, ...columns, carriedColumn(predicted, steps).map((v) => (Number.isFinite(v) ? v : null))] as PlotContent['data'],
+    data: [steps, ...columns, steps.map((step) => plannedAt(step))] as PlotContent['data'],
     note: shownText(slabs[0]?.series),
     read: (step) => {
-      const value = at(predicted, step);
+      const value = plannedAt(step);
       const plan: Reading[] = value === null ? [] : [{ label: 'predicted', text: say(value), ink: '--ink', dashed: true }];
       return [...readSlabs(slabs, step, say), ...plan];
     },
