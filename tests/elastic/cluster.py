@@ -52,7 +52,7 @@ class Attempt:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def ends(self, result: str, within_s: float = 90.0) -> Outcome:
+    def ends(self, result: str, within_s: float = 180.0) -> Outcome:
         """How it ended, which must be this."""
         self.service.wait(lambda: self.service.outcome, within_s=within_s, what="an outcome")
         outcome = self.service.outcome
@@ -62,14 +62,14 @@ class Attempt:
         assert self.process.wait(30) == 0, self.log.read_text()[-2000:]
         return outcome
 
-    def wait_step(self, step: int, within_s: float = 60.0) -> None:
+    def wait_step(self, step: int, within_s: float = 180.0) -> None:
         self.service.wait(
             lambda: self.service.beats and (self.service.last.step >= step or self.service.outcome),
             within_s=within_s,
             what=f"step {step}",
         )
 
-    def wait_size(self, count: int, within_s: float = 60.0) -> None:
+    def wait_size(self, count: int, within_s: float = 180.0) -> None:
         self.service.wait(
             lambda: (
                 self.service.outcome

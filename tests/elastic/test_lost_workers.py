@@ -7,45 +7,59 @@ import signal
 
 import pytest
 
-from tests.elastic.cluster import Bench
+from tests.elastic.cluster import Attempt, Bench
 from tests.elastic.reference import largest_difference, undisturbed
 from tests.elastic.specs import paced
 
-STEPS = 300
+# Real processes on a machine that others may use as well.
+pytestmark = pytest.mark.timeout(900)
+
+# No step that the mirrors are behind: copies are due at the latest when their cost is a twentieth of the steps between.
+MANY = 40
 
 
-@pytest.mark.parametrize(("stage", "every_steps", "source"), [(0, 100_000, "survivors"), (3, 20, "checkpoint")])
-def test_survivors_of_a_kill_go_on_and_a_replacement_joins(
-    bench: Bench, stage: int, every_steps: int, source: str
-) -> None:
-    spec = paced(stage=stage, steps=STEPS, every_steps=every_steps)
+def kill(attempt: Attempt, *pids: int) -> None:
+    """And wait until the job goes on."""
+    before = len(attempt.service.events("recovered"))
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    attempt.service.wait(lambda: len(attempt.service.events("recovered")) > before, what="a recovery")
+
+
+@pytest.mark.parametrize("stage", [0, 3])
+def test_survivors_of_kills_go_on_without_a_disk_and_replacements_join(bench: Bench, stage: int) -> None:
+    spec = paced(stage=stage, steps=400)
     with bench.attempt(spec, workers=3) as attempt:
-        attempt.wait_step(30)
-        victim, *survivors = reversed(attempt.service.pids())
-        os.kill(victim, signal.SIGKILL)
-        attempt.service.wait(lambda: attempt.service.events("recovered"), what="a recovery")
-        attempt.wait_size(3)
-        assert set(survivors) <= set(attempt.service.pids()), "a survivor changed its process"
+        for round_number in (1, 2):
+            attempt.wait_step(30 * round_number)
+            attempt.wait_size(3)
+            *survivors, victim = attempt.service.pids()
+            kill(attempt, victim)
+            attempt.wait_size(3)
+            assert set(survivors) <= set(attempt.service.pids()), "a survivor changed its process"
+            assert attempt.service.events("worker_lost")[-1].payload["pid"] == victim
         attempt.ends("succeeded")
-    lost, recovered = attempt.service.events("worker_lost")[0], attempt.service.events("recovered")[0]
-    assert lost.payload["pid"] == victim
-    assert recovered.payload["workers"] == 2
-    assert recovered.payload["from"] == source
-    assert recovered.payload["redone_steps"] <= (1 if source == "survivors" else every_steps)
-    assert recovered.payload["pause_s"] < 5
-    reference = undisturbed(spec, bench.folder / "cache")
-    assert largest_difference(attempt.service.curve(), reference) < 1e-3
+    for recovered in attempt.service.events("recovered"):
+        assert (recovered.payload["workers"], recovered.payload["from"]) == (2, "survivors")
+        assert recovered.payload["redone_steps"] <= (1 if stage == 0 else MANY)
+        assert recovered.payload["pause_s"] < 5
+    curve, reference = attempt.service.curve(), undisturbed(spec, bench.folder / "cache")
+    assert largest_difference(curve, {step: reference[step] for step in range(1, 51)}) < 1e-5
+    assert largest_difference(curve, reference) < 1e-3
 
 
-def test_without_a_checkpoint_a_lost_shard_means_step_0_in_the_same_processes(bench: Bench) -> None:
-    spec = paced(stage=2, steps=60)
-    with bench.attempt(spec, workers=2) as attempt:
+def test_where_both_holders_of_a_shard_are_lost_the_checkpoint_is_taken_else_the_start(bench: Bench) -> None:
+    spec = paced(stage=2, steps=120, every_steps=20)
+    with bench.attempt(spec, workers=3) as attempt:
         attempt.wait_step(5)
-        survivor, victim = attempt.service.pids()
-        os.kill(victim, signal.SIGKILL)
-        attempt.service.wait(lambda: attempt.service.events("recovered"), what="a recovery")
-        assert attempt.service.pids()[0] == survivor
+        kill(attempt, *attempt.service.pids()[1:])
+        attempt.wait_step(70)
+        attempt.wait_size(3)
+        kill(attempt, *attempt.service.pids()[1:])
         attempt.ends("succeeded")
-    recovered = attempt.service.events("recovered")[0]
-    assert (recovered.payload["from"], recovered.payload["from_step"]) == ("start", 0)
-    assert largest_difference(attempt.service.curve(), undisturbed(spec, bench.folder / "cache")) < 1e-5
+    first, second = (event.payload for event in attempt.service.events("recovered")[:2])
+    assert (first["from"], first["from_step"], first["workers"]) == ("start", 0, 1)
+    assert second["from"] == "checkpoint"
+    assert second["from_step"] % 20 == 0
+    assert second["redone_steps"] < 40
+    assert largest_difference(attempt.service.curve(), undisturbed(spec, bench.folder / "cache")) < 1e-3

@@ -7,9 +7,14 @@ import os
 import signal
 import time
 
+import pytest
+
 from tests.elastic.cluster import Bench, end_process, gone
 from tests.elastic.reference import largest_difference, undisturbed
 from tests.elastic.specs import paced
+
+# Real processes on a machine that others may use as well.
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_service_that_is_away_loses_nothing(bench: Bench) -> None:

@@ -8,6 +8,9 @@ from tests.elastic.cluster import Bench
 from tests.elastic.reference import largest_difference, undisturbed
 from tests.elastic.specs import paced
 
+# Real processes on a machine that others may use as well.
+pytestmark = pytest.mark.timeout(900)
+
 STEPS = 360
 
 

@@ -73,7 +73,7 @@ class ServiceStub:
     def pids(self) -> list[int]:
         return [worker.pid for worker in self.last.workers] if self.beats else []
 
-    def wait(self, condition: Callable[[], object], *, within_s: float = 60.0, what: str = "") -> None:
+    def wait(self, condition: Callable[[], object], *, within_s: float = 180.0, what: str = "") -> None:
         end = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > end:

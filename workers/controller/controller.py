@@ -276,6 +276,7 @@ class Controller:
         join = Join(
             generation=self._number,
             members=resize.members,
+            nodes=tuple(self._group[worker].node for worker in resize.members),
             leavers=resize.leavers,
             store=self._meeting_point.address(),
             origin=origin,

@@ -5,11 +5,12 @@ Membership never changes inside a generation. It is formed, runs, and ends: by a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workers.layout.layout import Layout
+from workers.layout.layout import Layout, Piece
 from workers.layout.recovery import newest_complete_step
 from workers.worker.messages import Broken, Finished, FromDisk, FromMembers, Joined, Origin, Resumed, Stopped
 
@@ -91,17 +92,16 @@ def stopped_at(answers: Mapping[str, Answer]) -> int:
 
 
 def origin_after_loss(answers: Mapping[str, Answer]) -> Origin:
-    """From those who are left where they hold all of a step, else from disk. The newest such step wins."""
-    broken = {worker: answer for worker, answer in answers.items() if isinstance(answer, Broken) and answer.holds}
+    """From those who are left where they hold all of a step between them, else from disk. The newest such step wins."""
+    broken = {worker: answer for worker, answer in answers.items() if isinstance(answer, Broken) and answer.holdings}
     if not broken:
         return FromDisk()
+    held: dict[int, dict[str, tuple[Piece, ...]]] = defaultdict(dict)
+    for worker, answer in broken.items():
+        for holding in answer.holdings:
+            held[holding.step][worker] = holding.pieces
     whole = next(iter(broken.values())).whole
-    held = {
-        step: Layout({worker: answer.holds for worker, answer in broken.items() if answer.step == step})
-        for step in {answer.step for answer in broken.values()}
-    }
-    found = newest_complete_step(whole=whole, held=held)
+    found = newest_complete_step(whole=whole, held={step: Layout(pieces) for step, pieces in held.items()})
     if found is None:
         return FromDisk()
-    holders = tuple(worker for worker, answer in broken.items() if answer.step == found.step)
-    return FromMembers(step=found.step, holders=holders)
+    return FromMembers(step=found.step, holders=tuple(found.held.pieces))

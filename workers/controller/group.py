@@ -35,6 +35,10 @@ class Hand:
     after: int = -1
     fetching: Any = None
 
+    @property
+    def node(self) -> str:
+        return self.ready.node if self.ready is not None else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:

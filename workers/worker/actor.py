@@ -125,7 +125,7 @@ class Worker:
             elif isinstance(order, Inventory):
                 self._outbox.put(member.broken(ConnectionAbortedError("a peer is gone"), order.generation))
             elif order.generation == member.place.generation:
-                member.save(member.state_step)
+                member.save(member.step)
         except Exception as error:
             if not is_group_error(error):
                 raise
@@ -144,11 +144,11 @@ class Worker:
             return
         ending = member.train()
         if ending is Ending.FINISHED:
-            self._outbox.put(Finished(generation=order.generation, step=member.state_step))
+            self._outbox.put(Finished(generation=order.generation, step=member.step))
         elif ending is Ending.STOPPED:
-            self._outbox.put(Stopped(generation=order.generation, step=member.state_step))
+            self._outbox.put(Stopped(generation=order.generation, step=member.step))
         else:
-            self._leave_alone(f"saved step {member.state_step}")
+            self._leave_alone(f"saved step {member.step}")
 
     def _crash(self, error: BaseException) -> None:
         """The border of the training thread: nothing escapes it unreported."""
@@ -160,7 +160,7 @@ class Worker:
         self._outbox.put(
             Crashed(
                 generation=member.place.generation if member else 0,
-                step=member.state_step if member else 0,
+                step=member.step if member else 0,
                 cause=failure.cause(error),
                 reason=failure.sentence(error),
                 trace=trace,

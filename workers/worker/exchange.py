@@ -7,7 +7,6 @@ worker to worker, packed per pair, at most `CHUNK_NUMEL` elements of a pair at a
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -15,11 +14,12 @@ from typing import Any, Protocol
 import torch
 from torch._C._distributed_c10d import Store
 
-from workers.engine.protocol import Engine, Held
+from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
 from workers.layout.interval import Interval
 from workers.layout.layout import Layout, Piece
 from workers.layout.reshard import Plan, plan
+from workers.worker.sources import Extras, Source
 
 CHUNK_NUMEL = 16 * 2**20
 
@@ -33,54 +33,6 @@ class ExchangeIncomplete(RuntimeError):
         lacking = [f"{piece.tensor}[{piece.interval.start}:{piece.interval.stop}]" for _, piece in missing]
         shown = ", ".join(lacking[:5])
         super().__init__(f"nobody holds {len(lacking)} pieces ({shown}, ...): load the newest checkpoint instead")
-
-
-class Source(Protocol):
-    """What one worker holds of a step."""
-
-    def pieces(self) -> tuple[Piece, ...]: ...
-
-    def read(self, kind: StateKind, piece: Piece) -> torch.Tensor: ...
-
-
-class HeldSource:
-    """The values that outlived a group."""
-
-    def __init__(self, held: Held) -> None:
-        self._held = held
-        self._by_tensor: dict[tuple[StateKind, str], list[tuple[Interval, torch.Tensor]]] = defaultdict(list)
-        for (kind, piece), values in held.values.items():
-            self._by_tensor[kind, piece.tensor].append((piece.interval, values))
-
-    def pieces(self) -> tuple[Piece, ...]:
-        return self._held.layout.of(self._held.rank)
-
-    def read(self, kind: StateKind, piece: Piece) -> torch.Tensor:
-        """1-D fp32; a view where one held piece covers the whole. A piece may span several that touch."""
-        parts = []
-        for interval, values in self._by_tensor[kind, piece.tensor]:
-            common = interval.intersect(piece.interval)
-            if common is not None:
-                parts.append((common.start, values[common.start - interval.start : common.stop - interval.start]))
-        parts.sort(key=lambda part: part[0])
-        if sum(values.numel() for _, values in parts) != piece.numel:
-            raise KeyError(f"{kind} {piece} is not held")
-        return parts[0][1] if len(parts) == 1 else torch.cat([values for _, values in parts])
-
-
-class EngineSource:
-    """The values of an engine whose group still stands."""
-
-    def __init__(self, engine: Engine, rank: int) -> None:
-        self._engine = engine
-        self._pieces = engine.layout().of(rank)
-
-    def pieces(self) -> tuple[Piece, ...]:
-        return self._pieces
-
-    def read(self, kind: StateKind, piece: Piece) -> torch.Tensor:
-        parts = [self._engine.export(kind, part) for part in split(piece, self._pieces)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class Links(Protocol):
@@ -155,24 +107,35 @@ class Exchange:
             for kind in kinds:
                 load((kind, piece), self._held().read(kind, piece))
 
-    def share_scalars(self, scalars: Mapping[str, object] | None) -> dict[str, object]:
-        """The first holder's; it alone passes them in."""
-        if scalars is not None and self._meeting.me == self._meeting.holders[0]:
-            self._store.set("scalars", json.dumps(scalars))
-        return dict(self._read("scalars"))
+    def share_extras(self, engine: Engine) -> int:
+        """Scalars and buffers of the step into every member's engine; returns the skipped steps.
 
-    def share_buffers(self, buffers: Mapping[str, torch.Tensor]) -> None:
-        """Copy the first holder's into those of the members that hold nothing, in place."""
+        The first holder gives; the other holders have their own buffers of that step.
+        """
+        extras = self._source.extras if self._source is not None else Extras()
+        if self._meeting.me == self._meeting.holders[0]:
+            self._store.set("scalars", json.dumps([extras.scalars, extras.skipped]))
+        self._share_buffers(engine.buffers(), extras.buffers)
+        if self._meeting.me not in self._meeting.members:
+            return 0
+        scalars, skipped = self._read("scalars")
+        engine.load_scalars(scalars)
+        return int(skipped)
+
+    def _share_buffers(self, into: Mapping[str, torch.Tensor], ours: Mapping[str, torch.Tensor]) -> None:
         giver = self._meeting.holders[0]
         takers = [worker for worker in self._meeting.members if worker not in self._meeting.holders]
-        for name in sorted(buffers):
-            flat = buffers[name].detach().reshape(-1).contiguous().view(torch.uint8).to(self._device)
-            if self._meeting.me == giver:
-                self._links.run([(self._meeting.number(taker), flat) for taker in takers], [])
-            elif self._meeting.me in takers:
-                got = torch.empty_like(flat)
+        for name, buffer in sorted(into.items()):
+            if self._meeting.me in takers:
+                got = torch.empty(buffer.numel() * buffer.itemsize, dtype=torch.uint8, device=self._device)
                 self._links.run([], [(self._meeting.number(giver), got)])
-                buffers[name].copy_(got.view(buffers[name].dtype).reshape(buffers[name].shape))
+                buffer.copy_(got.view(buffer.dtype).reshape(buffer.shape))
+                continue
+            if self._meeting.me == giver:
+                flat = ours[name].detach().reshape(-1).contiguous().view(torch.uint8).to(self._device)
+                self._links.run([(self._meeting.number(taker), flat) for taker in takers], [])
+            if ours[name] is not buffer:
+                buffer.copy_(ours[name])
 
     def _held(self) -> Source:
         if self._source is None:
@@ -191,13 +154,6 @@ class Exchange:
     def _read(self, key: str) -> Any:
         """JSON that a participant wrote; waits for it."""
         return json.loads(self._store.get(key))
-
-
-def split(piece: Piece, into: Iterable[Piece]) -> Iterator[Piece]:
-    """The parts of `piece` along the borders of the pieces of a layout, in order."""
-    commons = (other.interval.intersect(piece.interval) for other in into if other.tensor == piece.tensor)
-    for interval in sorted(common for common in commons if common is not None):
-        yield Piece(piece.tensor, interval)
 
 
 def _items(agreed: Plan[str], kinds: Sequence[StateKind], source: str, target: str) -> list[Item]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Protocol
 
 import torch
 
@@ -21,7 +21,7 @@ from workers.data.loader import Loader
 from workers.engine.protocol import Engine
 from workers.worker.recorder import Clock, Recorder
 from workers.worker.schedule import lr_scale
-from workers.worker.wishes import Votes, Wishes
+from workers.worker.wishes import Wishes
 
 
 class Ending(Enum):
@@ -46,11 +46,31 @@ class Verdict:
     stop: bool
     save: bool
     leave: bool
+    mirror: bool
+
+
+class Host(Protocol):
+    """What the loop asks of the worker that it runs in. All ranks call `save` and `mirror` at the same boundaries."""
+
+    def orphaned(self) -> bool: ...
+
+    def advancing(self) -> None:
+        """The state may change from now on."""
+        ...
+
+    def advanced(self, step: int, *, skipped: bool, busy_s: float) -> int:
+        """The state is that of `step`, which took `busy_s`. Answers how many steps were skipped so far."""
+        ...
+
+    def save(self, step: int) -> None: ...
+
+    def mirror_due(self, step: int) -> bool: ...
+
+    def mirror(self, step: int) -> None: ...
 
 
 class Loop:
-    """`save` is called at agreed boundaries, by every rank. `advancing` right before the state may change,
-    `advanced(step, skipped)` right after; it answers how many steps were skipped so far."""
+    """Steps until the end, or until the group agrees to stop."""
 
     def __init__(
         self,
@@ -61,10 +81,7 @@ class Loop:
         loader: Loader,
         wishes: Wishes,
         recorder: Recorder,
-        orphaned: Callable[[], bool],
-        save: Callable[[int], None],
-        advancing: Callable[[], None],
-        advanced: Callable[[int, bool], int],
+        host: Host,
     ) -> None:
         self._spec = spec
         self._place = place
@@ -72,10 +89,7 @@ class Loop:
         self._loader = loader
         self._wishes = wishes
         self._recorder = recorder
-        self._orphaned = orphaned
-        self._save = save
-        self._advancing = advancing
-        self._advanced = advanced
+        self._host = host
         self._ended_at = time.perf_counter()
 
     def run(self, after: int) -> Ending:
@@ -85,30 +99,38 @@ class Loop:
             verdict = self._step(step)
             due = step == steps or step % self._spec.checkpoint.every_steps == 0
             if due or verdict.save or verdict.leave:
-                self._save(step)
+                self._host.save(step)
             if step == steps:
                 break
             if verdict.leave:
                 return Ending.ORPHANED
             if verdict.stop:
                 return Ending.STOPPED
+            if verdict.mirror:
+                self._host.mirror(step)
         return Ending.FINISHED
 
     def _step(self, step: int) -> Verdict:
         clock = Clock()
         loss = self._gradients(step, clock)
-        votes = self._wishes.votes(self._place.generation, orphaned=self._orphaned())
+        tally = self._tally(step, loss)
         scale = lr_scale(step, schedule=self._spec.training.schedule, steps=self._spec.training.steps)
         began = time.perf_counter()
-        self._advancing()
-        outcome = self._engine.step(lr_scale=scale, tally=_tally(loss, votes))
-        skipped = self._advanced(step, outcome.skipped)
+        self._host.advancing()
+        outcome = self._engine.step(lr_scale=scale, tally=tally)
         now = time.perf_counter()
         clock.optimizer_s, clock.step_s, self._ended_at = now - began, now - self._ended_at, now
-        mean_loss, stop, save, leave = outcome.tally
+        skipped = self._host.advanced(step, skipped=outcome.skipped, busy_s=clock.busy_s)
+        mean_loss, stop, save, leave, mirror = outcome.tally
         values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)
         self._recorder.step(step, clock, {**values, "skipped_steps": float(skipped)})
-        return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0)
+        return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0, mirror=mirror > 0)
+
+    def _tally(self, step: int, loss: float) -> tuple[float, ...]:
+        """What rides in the reduction; one rank's wish is the group's. When to mirror is rank 0's to say."""
+        votes = self._wishes.votes(self._place.generation, orphaned=self._host.orphaned())
+        mirror = self._place.rank == 0 and self._host.mirror_due(step)
+        return loss, float(votes.stop), float(votes.save), float(votes.leave), float(mirror)
 
     def _gradients(self, step: int, clock: Clock) -> float:
         """Every micro-step of this rank; returns its part of the mean loss of the global batch."""
@@ -159,7 +181,3 @@ class Loop:
             "tokens_per_s": training.batch_size * training.seq_len / max(step_s, 1e-9),
             "workers": float(self._place.world_size),
         }
-
-
-def _tally(loss: float, votes: Votes) -> tuple[float, ...]:
-    return loss, float(votes.stop), float(votes.save), float(votes.leave)

@@ -1,8 +1,4 @@
-"""What a worker's training thread owns: model, engine, loader and group. It lives through the generations.
-
-`state_step` says of which step its state is. A state that a failed exchange or a torn step left undefined is not
-offered to anybody: `_source()` is None then, or the values that outlived the former group.
-"""
+"""What a worker's training thread does: join generations, train, save, mirror, hand over, tell what is left."""
 
 from __future__ import annotations
 
@@ -18,15 +14,17 @@ import torch
 from service.domain.batching import micro_batches
 from service.domain.wire import Brief
 from workers.data.loader import Loader
-from workers.engine.protocol import Engine
 from workers.worker import assemble, probes
 from workers.worker.checkpoints import Checkpoints
-from workers.worker.exchange import EngineSource, Exchange, HeldSource, Item, Meeting, Source, split
+from workers.worker.exchange import Exchange, Item, Meeting
+from workers.worker.holdings import Holdings
 from workers.worker.loop import Ending, Loop, Place
 from workers.worker.messages import Broken, FromMembers, Join, Joined, Left, Line, Resumed, Saved, SaveFailed
 from workers.worker.outbox import Outbox
+from workers.worker.pace import Pace
 from workers.worker.process_group import GroupOwner
 from workers.worker.recorder import Recorder
+from workers.worker.sources import Source, split
 from workers.worker.wishes import Wishes
 
 
@@ -36,6 +34,7 @@ class Loaded:
 
     step: int
     source: Literal["survivors", "checkpoint", "start"]
+    skipped: int
     moved_bytes: int = 0
 
 
@@ -59,25 +58,26 @@ class Member:
         self._wishes = wishes
         self._orphaned = orphaned
         self.owner = GroupOwner(device)
+        self.place = Place(generation=0, rank=-1, world_size=0)
+        self._nodes: tuple[str, ...] = ()
+        self._holdings = Holdings(brief.spec, device)
         self._checkpoints = Checkpoints(brief)
-        self._model: torch.nn.Module | None = None
-        self._engine: Engine | None = None
         self._loader: Loader | None = None
-        self._outlived: HeldSource | None = None
-        self._whole = False
-        self._pristine = False
+        self._pace = Pace()
         self._saved_step = -1
         self._saved: Saved | SaveFailed | None = None
-        self.place = Place(generation=0, rank=-1, world_size=0)
-        self.state_step = 0
-        self._skipped = 0
         self._step_ended_at: float | None = None
         self._first_step_from: float | None = None
+
+    @property
+    def step(self) -> int:
+        """Of the state that is held."""
+        return self._holdings.step
 
     def warm(self) -> None:
         """All that a join needs and that needs no group."""
         training = self._brief.spec.training
-        self._model = assemble.build_model(self._brief.spec)
+        self._holdings.warm()
         self._loader = assemble.build_loader(self._brief.spec, cache_folder=Path(self._brief.cache_folder))
         first = micro_batches(step=1, batch_size=training.batch_size, micro_batch_size=training.micro_batch_size)[0]
         # The first look at data that are wrong or slow should not be inside a generation.
@@ -92,13 +92,14 @@ class Member:
             return
         rank = join.members.index(self._id)
         self.place = Place(generation=join.generation, rank=rank, world_size=len(join.members))
+        self._nodes = join.nodes
         self.owner.form(rank=rank, world_size=len(join.members))
         formed = time.perf_counter()
         self._first_step_from, self._saved_step = formed, -1
         loaded = self._take_over(join, join.origin) if isinstance(join.origin, FromMembers) else self._load_from_disk()
         self.owner.barrier()
-        self._outlived, self._whole, self.state_step = None, True, loaded.step
-        self._pristine = self._pristine and loaded.source == "start"
+        self._holdings.stand(loaded.step, skipped=loaded.skipped)
+        self._pace.begin()
         self._outbox.put(
             Joined(
                 generation=join.generation,
@@ -112,87 +113,94 @@ class Member:
 
     def train(self) -> Ending:
         """From the state's step on, to the end or an agreed stop."""
-        place = self.place
-        engine, loader = self._standing()
+        engine, place = self._holdings.engine, self.place
+        if self._loader is None:
+            raise RuntimeError(f"worker {self._id} is not warm")
+        recorder = Recorder(
+            self._outbox,
+            generation=place.generation,
+            rank=place.rank,
+            memory=lambda: probes.memory(engine, self._device),
+        )
         loop = Loop(
             spec=self._brief.spec,
             place=place,
             engine=engine,
-            loader=loader,
+            loader=self._loader,
             wishes=self._wishes,
-            recorder=Recorder(
-                self._outbox,
-                generation=place.generation,
-                rank=place.rank,
-                memory=lambda: probes.memory(engine, self._device),
-            ),
-            orphaned=self._orphaned,
-            save=self.save,
-            advancing=self._advancing,
-            advanced=self._advanced,
+            recorder=recorder,
+            host=self,
         )
-        return loop.run(self.state_step)
+        return loop.run(self._holdings.step)
+
+    def broken(self, error: BaseException, generation: int) -> Broken:
+        """What is left after a collective failed; the group is gone when this returns."""
+        self.owner.destroy()
+        return Broken(
+            generation=generation,
+            step=self._holdings.step,
+            error=f"{type(error).__name__}: {error}"[:500],
+            holdings=self._holdings.list(),
+            whole=self._holdings.whole(),
+        )
+
+    # ---- the loop's host -----------------------------------------------------------------------------------------
+
+    def orphaned(self) -> bool:
+        return self._orphaned()
+
+    def advancing(self) -> None:
+        self._holdings.advancing()
+
+    def advanced(self, step: int, *, skipped: bool, busy_s: float) -> int:
+        now = time.perf_counter()
+        self._holdings.advanced(step, skipped=skipped)
+        self._pace.stepped(busy_s)
+        if self._first_step_from is not None:
+            pause_s = None if self._step_ended_at is None else now - self._step_ended_at
+            first_step_s, generation = now - self._first_step_from, self.place.generation
+            self._outbox.put(Resumed(generation=generation, step=step, pause_s=pause_s, first_step_s=first_step_s))
+            self._first_step_from = None
+        self._step_ended_at = now
+        return self._holdings.skipped
 
     def save(self, step: int) -> None:
         """Every rank writes its part; rank 0 publishes and reports. A boundary is written once."""
-        engine, _ = self._standing()
         request_id = self._wishes.take_save(self.place.generation)
         if self._saved_step != step:
             self._saved_step = step
             self._saved = self._checkpoints.save(
-                step, engine=engine, place=self.place, store=self.owner.store, skipped=self._skipped
+                step,
+                engine=self._holdings.engine,
+                place=self.place,
+                store=self.owner.store,
+                skipped=self._holdings.skipped,
             )
         if isinstance(self._saved, Saved):
             self._outbox.put(replace(self._saved, request_id=request_id))
         elif self._saved is not None:
             self._outbox.put(self._saved)
 
-    def broken(self, error: BaseException, generation: int) -> Broken:
-        """What is left after a collective failed; the group is gone when this returns."""
-        self.owner.destroy()
-        source = self._source()
-        tensors = self._engine.tensors() if self._engine is not None else {}
-        return Broken(
-            generation=generation,
-            step=self.state_step if source is not None else -1,
-            error=f"{type(error).__name__}: {error}"[:500],
-            holds=source.pieces() if source is not None else (),
-            whole={name: meta.numel for name, meta in tensors.items()},
+    def mirror_due(self, step: int) -> bool:
+        """Where the state is whole on every rank, or on the only one, there is nothing that a mirror would add."""
+        return self.place.world_size > 1 and self._brief.spec.stage != 0 and self._pace.due(step)
+
+    def mirror(self, step: int) -> None:
+        seconds = self._holdings.mirrors.take(
+            step,
+            engine=self._holdings.engine,
+            rank=self.place.rank,
+            nodes=self._nodes,
+            group=self.owner,
+            skipped=self._holdings.skipped,
         )
+        self._pace.copied(step, seconds)
 
     # ---- state ---------------------------------------------------------------------------------------------------
 
-    def _standing(self) -> tuple[Engine, Loader]:
-        if self._engine is None or self._loader is None:
-            raise RuntimeError(f"worker {self._id} has no engine: join a generation first")
-        return self._engine, self._loader
-
-    def _source(self) -> Source | None:
-        """What this worker can give of `state_step`."""
-        if self._outlived is not None:
-            return self._outlived
-        if self._engine is None or not self._whole:
-            return None
-        return EngineSource(self._engine, self.place.rank)
-
-    def _take_place(self) -> Engine:
-        """The engine in the present group. What it held before is kept in `_outlived` until the new state stands."""
-        if self._engine is None:
-            if self._model is None:
-                raise RuntimeError(f"worker {self._id} is not warm")
-            self._engine = assemble.build_engine(self._model, self.owner.group, self._brief.spec, self._device)
-            self._pristine = True
-        else:
-            self._pristine = False
-            held = self._engine.rejoin(self.owner.group)
-            if self._whole:
-                self._outlived = HeldSource(held)
-        self._whole = False
-        return self._engine
-
     def _take_over(self, join: Join, origin: FromMembers) -> Loaded:
-        engine = self._take_place()
-        source = self._outlived if self._id in origin.holders else None
+        engine = self._holdings.take_place(self.owner.group)
+        source = self._holdings.at(origin.step) if self._id in origin.holders else None
         exchange = self._exchange(join, origin, source)
         exchange.announce(wanted=engine.layout())
         mine = engine.layout().of(self.place.rank)
@@ -205,23 +213,20 @@ class Member:
 
         agreed = exchange.agree()
         exchange.move(agreed, engine.kinds(), load)
-        engine.load_scalars(exchange.share_scalars(engine.scalars() if source is not None else None))
-        exchange.share_buffers(engine.buffers())
+        skipped = exchange.share_extras(engine)
         engine.commit_load()
         moved_bytes = agreed.moved_numel * 4 * len(engine.kinds())
-        return Loaded(step=origin.step, source="survivors", moved_bytes=moved_bytes)
+        return Loaded(step=origin.step, source="survivors", skipped=skipped, moved_bytes=moved_bytes)
 
     def _hand_over(self, join: Join) -> None:
-        engine, _ = self._standing()
-        source = self._source()
-        if source is None or not isinstance(join.origin, FromMembers):
+        engine, origin = self._holdings.engine, join.origin
+        source = self._holdings.at(origin.step) if isinstance(origin, FromMembers) else None
+        if source is None or not isinstance(origin, FromMembers):
             raise RuntimeError(f"worker {self._id} has nothing to hand over to generation {join.generation}")
-        exchange = self._exchange(join, join.origin, source)
+        exchange = self._exchange(join, origin, source)
         exchange.announce(wanted=None)
-        agreed = exchange.agree()
-        exchange.move(agreed, engine.kinds(), load=lambda item, values: None)
-        exchange.share_scalars(engine.scalars())
-        exchange.share_buffers(engine.buffers())
+        exchange.move(exchange.agree(), engine.kinds(), load=lambda item, values: None)
+        exchange.share_extras(engine)
         self._outbox.put(Left(generation=join.generation))
 
     def _exchange(self, join: Join, origin: FromMembers, source: Source | None) -> Exchange:
@@ -235,42 +240,14 @@ class Member:
 
     def _load_from_disk(self) -> Loaded:
         """The newest whole checkpoint; without one, step 0 with a new model, as a new job has it."""
-        engine = self._take_place()
+        engine = self._holdings.take_place(self.owner.group)
         found = self._checkpoints.load_newest(engine, place=self.place, owner=self.owner)
         for line in found.passed_over:
             self._outbox.put(Line(at=datetime.now(UTC), level="warning", text=line, rank=self.place.rank))
         if found.step is not None:
-            self._skipped = found.skipped
-            return Loaded(step=found.step, source="checkpoint")
-        # All rebuild or none: building is collective.
-        if self.owner.agree(float(found.touched or not self._pristine)):
-            self._engine = self._outlived = self._model = None
+            return Loaded(step=found.step, source="checkpoint", skipped=found.skipped)
+        # All of them or none: a rank that is new could not tell that the others' state was written to.
+        if self.owner.agree(float(found.touched or not self._holdings.pristine)):
             del engine
-            self._model = assemble.build_model(self._brief.spec)
-            self._take_place()
-        self._skipped = 0
-        return Loaded(step=0, source="start")
-
-    # ---- steps ---------------------------------------------------------------------------------------------------
-
-    def _advancing(self) -> None:
-        """Stage 0 changes nothing before the group agreed, and nothing can fail after; above it a failure may tear."""
-        self._whole = self._brief.spec.stage == 0
-
-    def _advanced(self, step: int, skipped: bool) -> int:
-        now = time.perf_counter()
-        self.state_step, self._whole, self._pristine = step, True, False
-        self._skipped += skipped
-        if self._first_step_from is not None:
-            pause_s = None if self._step_ended_at is None else now - self._step_ended_at
-            self._outbox.put(
-                Resumed(
-                    generation=self.place.generation,
-                    step=step,
-                    pause_s=pause_s,
-                    first_step_s=now - self._first_step_from,
-                )
-            )
-            self._first_step_from = None
-        self._step_ended_at = now
-        return self._skipped
+            self._holdings.renew(self.owner.group)
+        return Loaded(step=0, source="start", skipped=0)

@@ -29,7 +29,7 @@ class FromDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromMembers:
-    """What these workers hold of step `step` (the others' own state is older, or none)."""
+    """What these workers hold of step `step`: their own shards, and those that they mirror for others."""
 
     step: int
     holders: tuple[str, ...]
@@ -40,10 +40,11 @@ Origin = FromDisk | FromMembers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Form generation `generation`. `members[rank]` is a worker id; `leavers` only hand over what they hold."""
+    """Form generation `generation`. `members[rank]` is a worker id on `nodes[rank]`; `leavers` only hand over."""
 
     generation: int
     members: tuple[str, ...]
+    nodes: tuple[str, ...]
     leavers: tuple[str, ...] = ()
     store: StoreAddress
     origin: Origin
@@ -119,13 +120,21 @@ class Stopped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """Pieces of one step that a worker can give."""
+
+    step: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A collective failed. This worker still `holds` these pieces of `step`; `whole` is tensor -> numel."""
+    """A collective failed after `step`. What this worker still holds, by step; `whole` is tensor -> numel."""
 
     generation: int
     step: int
     error: str
-    holds: tuple[Piece, ...] = field(default=(), repr=False)
+    holdings: tuple[Holding, ...] = field(default=(), repr=False)
     whole: dict[str, int] = field(default_factory=dict, repr=False)
 
 

@@ -120,6 +120,12 @@ class GroupOwner:
             timeout = timedelta(seconds=COLLECTIVE_TIMEOUT_S)
             return PeerLinks(gloo(store, number, count, timeout=timeout), self._device)
 
+    def exchange_with(
+        self, sends: Sequence[tuple[int, torch.Tensor]], receives: Sequence[tuple[int, torch.Tensor]]
+    ) -> None:
+        """Point-to-point among the members, by rank: all at once."""
+        self.links().run(sends, receives)
+
     def barrier(self) -> None:
         """Every member is here."""
         self.agree(0.0)

@@ -24,6 +24,11 @@ class Clock:
     optimizer_s: float = 0.0
     step_s: float = 0.0
 
+    @property
+    def busy_s(self) -> float:
+        """Without what happens between steps: saves, mirrors, a change of generation."""
+        return self.data_s + self.compute_s + self.optimizer_s
+
 
 class Recorder:
     """Rank 0 speaks for the group; each rank for its own memory."""

@@ -6,7 +6,20 @@ import pytest
 
 from tests.unit.controller.troupe import Troupe
 from workers.controller.controller import ANSWER_S, LOSSES
-from workers.worker.messages import Crashed, Finished, FromDisk, FromMembers, Inventory, Joined, Save, Saved, SaveFailed
+from workers.layout.interval import Interval
+from workers.layout.layout import Piece
+from workers.worker.messages import (
+    Crashed,
+    Finished,
+    FromDisk,
+    FromMembers,
+    Holding,
+    Inventory,
+    Joined,
+    Save,
+    Saved,
+    SaveFailed,
+)
 
 
 def running(**given: int) -> Troupe:
@@ -119,6 +132,20 @@ def test_a_lost_shard_means_the_newest_checkpoint() -> None:
     troupe.join(step=5, source="checkpoint")
     payload = dict(troupe.uplink.events)["recovered"]
     assert (payload["from"], payload["from_step"], payload["redone_steps"]) == ("checkpoint", 5, 4)
+
+
+def test_mirrors_of_a_step_take_the_survivors_back_to_it() -> None:
+    troupe = running(workers=3, stage=3)
+    troupe.die("w2")
+    troupe.turn()
+    thirds = [Piece("t", Interval(first, first + 4)) for first in (0, 4, 8)]
+    troupe.report("w1", troupe.broken("w1", step=9, mirrored=(Holding(step=7, pieces=(thirds[0],)),)))
+    troupe.report("w3", troupe.broken("w3", step=9, mirrored=(Holding(step=7, pieces=(thirds[1], thirds[2])),)))
+    troupe.turn()
+    assert troupe.newest().origin == FromMembers(step=7, holders=("w1", "w3"))
+    troupe.join(step=7, source="survivors")
+    payload = dict(troupe.uplink.events)["recovered"]
+    assert (payload["from"], payload["from_step"], payload["redone_steps"]) == ("survivors", 7, 2)
 
 
 def test_the_newest_step_of_the_survivors_wins() -> None:

@@ -11,7 +11,7 @@ from workers.controller.controller import Controller
 from workers.controller.group import Death, Hand, Haul
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
-from workers.worker.messages import Broken, Join, Joined, Left, Ready, Report, Resumed, Stopped, StoreAddress
+from workers.worker.messages import Broken, Holding, Join, Joined, Left, Ready, Report, Resumed, Stopped, StoreAddress
 
 NUMEL = 12
 
@@ -182,16 +182,15 @@ class Troupe:
             self.report(worker, Stopped(generation=join.generation, step=step))
         self.turn()
 
-    def broken(self, worker: str, *, step: int) -> Broken:
+    def broken(self, worker: str, *, step: int, mirrored: tuple[Holding, ...] = ()) -> Broken:
         join = self.newest()
         interval = Interval(0, NUMEL)
         if self.stage > 0:
             size = NUMEL // len(join.members)
             rank = join.members.index(worker)
             interval = Interval(rank * size, (rank + 1) * size)
-        return Broken(
-            generation=join.generation, step=step, error="reset", holds=(Piece("t", interval),), whole={"t": NUMEL}
-        )
+        holdings = (Holding(step=step, pieces=(Piece("t", interval),)), *mirrored)
+        return Broken(generation=join.generation, step=step, error="reset", holdings=holdings, whole={"t": NUMEL})
 
     def told(self, method: str) -> list[tuple[str, tuple[Any, ...]]]:
         return [(worker, args) for worker, told, args in self.group.told if told == method]

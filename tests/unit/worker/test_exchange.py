@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from tests.fakes.memory_engine import KINDS, MemoryEngine, whole_values
-from workers.engine.protocol import Held
 from workers.engine.states import TensorMeta
 from workers.layout.interval import Interval
 from workers.layout.layout import Layout, Piece
 from workers.worker import exchange as exchange_module
-from workers.worker.exchange import Exchange, ExchangeIncomplete, HeldSource, Meeting, split
+from workers.worker.exchange import Exchange, ExchangeIncomplete, Meeting
+from workers.worker.sources import Combined, Extras, Patchwork, split
 
 METAS = {name: TensorMeta(shape=(numel,), dtype="float32") for name, numel in {"a": 7, "b": 13, "c": 1, "d": 5}.items()}
 NUMELS = {name: meta.numel for name, meta in METAS.items()}
@@ -74,11 +74,11 @@ class FakeLinks:
             tensor.copy_(self._queues[peer, self._number].get(timeout=10))
 
 
-def held(rank: int, world_size: int, rule: Any, seed: int) -> Held:
+def held(rank: int, world_size: int, rule: Any, seed: int) -> Patchwork:
     engine = MemoryEngine(METAS, rule=rule, rank=rank, world_size=world_size)
     engine.fill(seed)
     values = {(kind, piece): engine.export(kind, piece).clone() for kind in KINDS for piece in engine.layout().of(rank)}
-    return Held(layout=engine.layout(), rank=rank, values=values)
+    return Patchwork(values, Extras())
 
 
 def run_exchange(
@@ -91,7 +91,7 @@ def run_exchange(
 
     def take_part(me: str) -> None:
         meeting = Meeting(me=me, members=members, leavers=leavers, holders=former)
-        source = HeldSource(held(former.index(me), len(former), rule, seed=3)) if me in former else None
+        source = held(former.index(me), len(former), rule, seed=3) if me in former else None
         links = FakeLinks(meeting.number(me), queues)
         exchange = Exchange(meeting, store=store, links=links, source=source, device=torch.device("cpu"))  # type: ignore[arg-type]
         engine = None
@@ -155,7 +155,7 @@ def test_what_a_survivor_holds_does_not_move() -> None:
 def test_pieces_that_nobody_holds_are_named() -> None:
     store = FakeStore()
     meeting = Meeting(me="a", members=("a",), leavers=(), holders=("a",))
-    source = HeldSource(held(0, 2, flat, seed=3))
+    source = held(0, 2, flat, seed=3)
     exchange = Exchange(meeting, store=store, links=FakeLinks(0, {}), source=source, device=torch.device("cpu"))  # type: ignore[arg-type]
     exchange.announce(wanted=everywhere(NUMELS, 1))
     with pytest.raises(ExchangeIncomplete, match=r"b\[6:13\]"):
@@ -167,8 +167,19 @@ def test_a_piece_may_span_several_that_touch() -> None:
     values = {
         (kind, piece): torch.arange(piece.interval.start, piece.interval.stop) for kind in KINDS for piece in parts
     }
-    source = HeldSource(Held(layout=Layout({0: parts}), rank=0, values=values))
+    source = Patchwork(values, Extras())
     assert source.read(KINDS[0], Piece("a", Interval(1, 6))).tolist() == [1, 2, 3, 4, 5]
     with pytest.raises(KeyError):
         source.read(KINDS[0], Piece("a", Interval(1, 8)))
     assert list(split(Piece("a", Interval(1, 6)), parts)) == [Piece("a", Interval(1, 3)), Piece("a", Interval(3, 6))]
+
+
+def test_two_sources_of_a_step_are_one() -> None:
+    def patch(*intervals: tuple[int, int], offset: int) -> Patchwork:
+        pieces = [Piece("a", Interval(*interval)) for interval in intervals]
+        values = {(KINDS[0], p): torch.arange(p.interval.start, p.interval.stop) + offset for p in pieces}
+        return Patchwork(values, Extras())
+
+    both = Combined(patch((2, 4), (6, 7), offset=0), patch((0, 6), offset=100))
+    assert both.pieces() == (Piece("a", Interval(0, 7)),)
+    assert both.read(KINDS[0], Piece("a", Interval(0, 7))).tolist() == [100, 101, 2, 3, 104, 105, 6]

@@ -17,6 +17,37 @@ from workers.worker.wishes import Wishes
 
 
 @dataclass
+class ScriptedHost:
+    """Remembers what the loop asked."""
+
+    saved: list[int] = field(default_factory=list)
+    mirrored: list[int] = field(default_factory=list)
+    done: list[int] = field(default_factory=list)
+    mirror_at: frozenset[int] = frozenset()
+    is_orphaned: bool = False
+    skipped: int = 0
+
+    def orphaned(self) -> bool:
+        return self.is_orphaned
+
+    def advancing(self) -> None: ...
+
+    def advanced(self, step: int, *, skipped: bool, busy_s: float) -> int:
+        self.done.append(step)
+        self.skipped += skipped
+        return self.skipped
+
+    def save(self, step: int) -> None:
+        self.saved.append(step)
+
+    def mirror_due(self, step: int) -> bool:
+        return step in self.mirror_at
+
+    def mirror(self, step: int) -> None:
+        self.mirrored.append(step)
+
+
+@dataclass
 class Stage:
     """A loop and all around it."""
 
@@ -29,37 +60,23 @@ class Stage:
     loader: ScriptedLoader = field(default_factory=ScriptedLoader)
     wishes: Wishes = field(default_factory=Wishes)
     outbox: Outbox = field(default_factory=Outbox)
-    saved: list[int] = field(default_factory=list)
-    advanced: list[int] = field(default_factory=list)
-    orphaned: bool = False
+    host: ScriptedHost = field(default_factory=ScriptedHost)
 
     def run(self, after: int = 0) -> Ending:
         training = {"steps": self.steps, "batch_size": self.batch_size, "micro_batch_size": 2, "seed": 5}
         spec = JobSpec.model_validate(
             {"model": "gpt-tiny", "training": training, "checkpoint": {"every_steps": self.every_steps}}
         )
-        place = Place(generation=3, rank=self.rank, world_size=self.world_size)
-        skips = 0
-
-        def advanced(step: int, skipped: bool) -> int:
-            nonlocal skips
-            self.advanced.append(step)
-            skips += skipped
-            return skips
-
         engine: Any = self.engine
         loader: Any = self.loader
         loop = Loop(
             spec=spec,
-            place=place,
+            place=Place(generation=3, rank=self.rank, world_size=self.world_size),
             engine=engine,
             loader=loader,
             wishes=self.wishes,
             recorder=Recorder(self.outbox, generation=3, rank=self.rank, memory=dict),
-            orphaned=lambda: self.orphaned,
-            save=self.saved.append,
-            advancing=lambda: None,
-            advanced=advanced,
+            host=self.host,
         )
         return loop.run(after)
 
@@ -93,25 +110,25 @@ def test_random_numbers_belong_to_the_micro_batch_and_not_to_the_rank() -> None:
 def test_it_goes_on_after_the_step_that_it_has() -> None:
     stage = Stage(steps=6)
     assert stage.run(after=4) is Ending.FINISHED
-    assert stage.advanced == [5, 6]
+    assert stage.host.done == [5, 6]
     assert stage.engine.calls[0][0].step == 5
 
 
 def test_a_finished_job_does_nothing() -> None:
     stage = Stage(steps=6)
     assert stage.run(after=6) is Ending.FINISHED
-    assert (stage.engine.calls, stage.saved) == ([], [])
+    assert (stage.engine.calls, stage.host.saved) == ([], [])
 
 
 def test_a_wish_to_stop_of_any_rank_stops_this_one_at_the_same_boundary() -> None:
-    stage = Stage(engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0)}))
+    stage = Stage(engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0, 0.0)}))
     assert stage.run() is Ending.STOPPED
-    assert stage.advanced == [1, 2, 3]
-    assert stage.saved == []
+    assert stage.host.done == [1, 2, 3]
+    assert stage.host.saved == []
 
 
 def test_a_stop_at_the_last_step_is_the_end() -> None:
-    stage = Stage(steps=3, engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0)}))
+    stage = Stage(steps=3, engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0, 0.0)}))
     assert stage.run() is Ending.FINISHED
 
 
@@ -120,23 +137,23 @@ def test_a_wish_for_another_generation_is_not_this_loops() -> None:
     stage.wishes.stop(2)
     stage.wishes.save(2, "r")
     assert stage.run() is Ending.FINISHED
-    assert stage.saved == [3]
+    assert stage.host.saved == [3]
 
 
 def test_checkpoints_are_due_at_intervals_on_request_and_at_the_end() -> None:
-    stage = Stage(steps=6, every_steps=2, engine=ScriptedEngine(others={3: (0.0, 0.0, 1.0, 0.0)}))
+    stage = Stage(steps=6, every_steps=2, engine=ScriptedEngine(others={3: (0.0, 0.0, 1.0, 0.0, 0.0)}))
     stage.run()
-    assert stage.saved == [2, 3, 4, 6]
+    assert stage.host.saved == [2, 3, 4, 6]
 
 
 def test_orphans_save_and_end_together() -> None:
-    stage = Stage(orphaned=True)
+    stage = Stage(host=ScriptedHost(is_orphaned=True))
     assert stage.run() is Ending.ORPHANED
-    assert stage.saved == [1]
+    assert stage.host.saved == [1]
 
 
 def test_the_loss_is_the_mean_of_the_global_batch_and_skips_are_counted() -> None:
-    stage = Stage(world_size=2, steps=2, engine=ScriptedEngine(others={1: (1.2, 0, 0, 0), 2: (1.2, 0, 0, 0)}))
+    stage = Stage(world_size=2, steps=2, engine=ScriptedEngine(others={1: (1.2, 0, 0, 0, 0), 2: (1.2, 0, 0, 0, 0)}))
     stage.run()
     points = stage.points()
     assert [point.step for point in points] == [1, 2]
@@ -156,3 +173,17 @@ def test_the_next_step_is_read_ahead_and_nothing_after_the_last() -> None:
     stage = Stage(steps=2)
     stage.run()
     assert [[group.step for group in ahead] for ahead in stage.loader.ahead] == [[2] * 5]
+
+
+def test_rank_0_says_when_to_mirror_and_all_do_it_there() -> None:
+    first = Stage(host=ScriptedHost(mirror_at=frozenset({2, 4})))
+    first.run()
+    assert first.host.mirrored == [2, 4]
+    second = Stage(
+        rank=1,
+        world_size=2,
+        engine=ScriptedEngine(others={3: (0, 0, 0, 0, 1.0)}),
+        host=ScriptedHost(mirror_at=frozenset({2})),
+    )
+    second.run()
+    assert second.host.mirrored == [3]

@@ -1,0 +1,110 @@
+"""The state that a worker holds, and of which steps: in its engine, outlived from a former group, mirrored in memory.
+
+A state that a failed exchange or a torn step left undefined is offered to nobody.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from service.domain.spec import JobSpec
+from workers.engine.protocol import Engine
+from workers.worker import assemble
+from workers.worker.messages import Holding
+from workers.worker.mirrors import Mirrors
+from workers.worker.sources import Combined, EngineSource, Extras, Patchwork, Source
+
+
+class Holdings:
+    """`step` is that of the engine's state, or of the outlived one while the engine's is undefined."""
+
+    def __init__(self, spec: JobSpec, device: torch.device) -> None:
+        self._spec = spec
+        self._device = device
+        self._model: torch.nn.Module | None = None
+        self._engine: Engine | None = None
+        self._rank = -1
+        self._outlived: Patchwork | None = None
+        self._defined = False
+        self.mirrors = Mirrors(device)
+        self.pristine = False
+        self.step = 0
+        self.skipped = 0
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise RuntimeError("this worker has no engine: join a generation first")
+        return self._engine
+
+    def warm(self) -> None:
+        self._model = assemble.build_model(self._spec)
+
+    # ---- what can be given ---------------------------------------------------------------------------------------
+
+    def at(self, step: int) -> Source | None:
+        """Everything that is held of a step; the engine's own values before mirrored ones."""
+        present, mirrored = self._present(), self.mirrors.at(step)
+        if present is None or self.step != step:
+            return mirrored
+        return present if mirrored is None else Combined(present, mirrored)
+
+    def list(self) -> tuple[Holding, ...]:
+        """By step."""
+        steps = {*self.mirrors.steps(), *([] if self._present() is None else [self.step])}
+        sources = ((step, self.at(step)) for step in sorted(steps))
+        return tuple(Holding(step=step, pieces=source.pieces()) for step, source in sources if source is not None)
+
+    def whole(self) -> dict[str, int]:
+        """tensor -> numel of the model; empty before the first join."""
+        return {name: meta.numel for name, meta in self._engine.tensors().items()} if self._engine else {}
+
+    # ---- generations ---------------------------------------------------------------------------------------------
+
+    def take_place(self, group: dist.ProcessGroup) -> Engine:
+        """The engine in the next group, its state undefined (or, if new, initial). What it held outlives in memory."""
+        if self._engine is None:
+            if self._model is None:
+                raise RuntimeError("this worker is not warm")
+            self._engine = assemble.build_engine(self._model, group, self._spec, self._device)
+            self.pristine = True
+        else:
+            extras = Extras(scalars=self._engine.scalars(), buffers=self._engine.buffers(), skipped=self.skipped)
+            held = self._engine.rejoin(group)
+            self.pristine = False
+            if self._defined:
+                self._outlived = Patchwork(held.values, extras)
+        self._rank, self._defined = group.rank(), False
+        return self._engine
+
+    def renew(self, group: dist.ProcessGroup) -> Engine:
+        """A new model and engine at step 0, as a new job has them."""
+        self._engine = self._outlived = self._model = None
+        self._defined = False
+        self.warm()
+        return self.take_place(group)
+
+    def stand(self, step: int, *, skipped: int) -> None:
+        """Every rank of the generation has loaded `step`: what outlived the former group is no longer needed."""
+        self._outlived, self._defined = None, True
+        self.step, self.skipped = step, skipped
+        self.pristine = self.pristine and step == 0
+        self.mirrors.forget(above=step)
+
+    # ---- steps ---------------------------------------------------------------------------------------------------
+
+    def advancing(self) -> None:
+        """Stage 0 changes nothing before the group agreed, and nothing can fail after; above it a failure may tear."""
+        self._defined = self._spec.stage == 0
+
+    def advanced(self, step: int, *, skipped: bool) -> None:
+        self.step, self._defined, self.pristine = step, True, False
+        self.skipped += skipped
+
+    def _present(self) -> Source | None:
+        if self._outlived is not None:
+            return self._outlived
+        if self._engine is None or not self._defined:
+            return None
+        return EngineSource(self._engine, rank=self._rank, skipped=self.skipped)
