@@ -59,8 +59,9 @@ def _lifespan(
     async def life(app: FastAPI) -> AsyncIterator[None]:
         services = app.state.services = wire(settings)
         try:
-            await services.start()
+            await services.open()
             await refuse_open_address(settings, services.keys)
+            await services.start()
             yield
         except SetupError as error:
             # Whoever runs the server prints it as a sentence.

@@ -62,6 +62,7 @@ class Services:
     database: SqlDatabase
     ray: RayHost
     lock: FileLock | None
+    _opened: bool = False
     _task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -73,11 +74,19 @@ class Services:
     ) -> None:
         await self.stop()
 
-    async def start(self) -> None:
-        """Takes the home, brings the schema up (embedded database only), starts the tasks. Raises SetupError."""
+    async def open(self) -> None:
+        """Takes the home and brings the schema up (embedded database only): the rows can be read, nothing runs yet.
+        Raises SetupError."""
+        if self._opened:
+            return
         if self.lock is not None:
             self.lock.take()
         await ensure_schema(self.database.url, may_upgrade=self.settings.database_url is None)
+        self._opened = True
+
+    async def start(self) -> None:
+        """Opens, and starts the tasks. Raises SetupError."""
+        await self.open()
         await self.stream.start()
         self.ray.begin()
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
@@ -107,6 +116,7 @@ class Services:
             await self.reconciler.step_down()
             await self.ray.end()
         await self.database.close()
+        self._opened = False
         if self.lock is not None:
             self.lock.release()
 

@@ -9,6 +9,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,6 +49,9 @@ class EmbeddedRay:
         self._trouble: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        # A thread that starts the guardian goes on when its task is cancelled: the end must not overtake it.
+        self._spawning = threading.Lock()
+        self._ended = False
 
     @property
     def environment(self) -> dict[str, str]:
@@ -68,9 +72,12 @@ class EmbeddedRay:
         return self._head.address if self._head else ""
 
     def begin(self) -> None:
+        self._ended = False
         self._tasks = [asyncio.create_task(self._start_early()), asyncio.create_task(self._keep_alive())]
 
     async def _start_early(self) -> None:
+        # Looking for GPUs runs a program: not in the event loop.
+        await asyncio.to_thread(getattr, self, "gpus")
         # Whoever launches asks again and hears the trouble then.
         with contextlib.suppress(ElastaneError):
             await self.ensure()
@@ -121,6 +128,11 @@ class EmbeddedRay:
         raise RayNotStarted(cause=_tail(log), log=str(log))
 
     def _spawn(self) -> None:
+        with self._spawning:
+            if not self._ended:
+                self._start_guardian()
+
+    def _start_guardian(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (self._folder / "head.json").unlink(missing_ok=True)
         # What a guardian that was killed has left behind.
@@ -149,6 +161,8 @@ class EmbeddedRay:
         self._head = None
 
     def _end(self) -> None:
+        with self._spawning:
+            self._ended = True
         end(self._guardians(), grace_s=8.0)
         end(with_environment(f"{MARK}={self._folder}"), grace_s=1.0)
         if self._process is not None:
