@@ -47,8 +47,10 @@ class Footprint:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Elements that passed the collectives since the engine started, counted as the ZeRO paper counts them:
-    an all-gather or a reduce-scatter of n elements moves n, an all-reduce moves 2n."""
+    an all-gather or a reduce-scatter of n elements moves n, an all-reduce moves 2n.
+    waited_s: what the process spent waiting for them."""
 
     elements: dict[str, int] = field(default_factory=dict)
     bytes_sent: int = 0
     calls: int = 0
+    waited_s: float = 0.0

@@ -112,14 +112,20 @@ class Loop:
 
     def _step(self, step: int) -> Verdict:
         clock = Clock()
+        waited = self._engine.traffic().waited_s
         loss = self._gradients(step, clock)
+        clock.comm_s = self._engine.traffic().waited_s - waited
+        clock.compute_s -= clock.comm_s
         tally = self._tally(step, loss)
         scale = lr_scale(step, schedule=self._spec.training.schedule, steps=self._spec.training.steps)
         began = time.perf_counter()
         self._host.advancing()
         outcome = self._engine.step(lr_scale=scale, tally=tally)
         now = time.perf_counter()
-        clock.optimizer_s, clock.step_s, self._ended_at = now - began, now - self._ended_at, now
+        agreeing_s = self._engine.traffic().waited_s - waited - clock.comm_s
+        clock.comm_s += agreeing_s
+        clock.optimizer_s = now - began - agreeing_s
+        clock.step_s, self._ended_at = now - self._ended_at, now
         skipped = self._host.advanced(step, skipped=outcome.skipped, busy_s=clock.busy_s)
         mean_loss, stop, save, leave, mirror = outcome.tally
         values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)

@@ -27,7 +27,7 @@ class Clock:
     @property
     def busy_s(self) -> float:
         """Without what happens between steps: saves, mirrors, a change of generation."""
-        return self.data_s + self.compute_s + self.optimizer_s
+        return self.data_s + self.compute_s + self.comm_s + self.optimizer_s
 
 
 class Recorder:

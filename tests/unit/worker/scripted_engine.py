@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from workers.engine.protocol import StepOutcome
+from workers.engine.states import Traffic
 
 
 @dataclass
@@ -23,6 +24,9 @@ class ScriptedEngine:
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> torch.Tensor:
         self.calls.append((batch, weight, last, torch.initial_seed()))
         return torch.tensor(2.0)
+
+    def traffic(self) -> Traffic:
+        return Traffic(waited_s=0.001 * len(self.calls))
 
     def step(self, *, lr_scale: float, tally: Sequence[float] = ()) -> StepOutcome:
         self.steps += 1

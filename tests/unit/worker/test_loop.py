@@ -160,6 +160,7 @@ def test_the_loss_is_the_mean_of_the_global_batch_and_skips_are_counted() -> Non
     assert points[0].values["loss"] == pytest.approx(2.0 * 0.4 + 1.2)
     assert [point.values["skipped_steps"] for point in points] == [0, 1]
     assert points[0].values["workers"] == 2
+    assert points[0].values["comm_s"] == pytest.approx(0.003)
     assert {"step_s", "data_s", "compute_s", "optimizer_s", "tokens_per_s", "lr", "grad_norm"} <= set(points[0].values)
 
 

@@ -8,6 +8,7 @@ On other devices the group's own collectives run, on a queue of their own for ga
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from itertools import count
@@ -32,18 +33,31 @@ class GroupGone(RuntimeError):
         )
 
 
+class Waits:
+    """Seconds that this process has waited for collectives."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
 class Pending:
     """A collective under way. `wait` returns when its results may be read and its inputs changed."""
 
-    __slots__ = ("_works",)
+    __slots__ = ("_waits", "_works")
 
-    def __init__(self, works: Sequence[dist.Work] = ()) -> None:
+    def __init__(self, works: Sequence[dist.Work] = (), waits: Waits | None = None) -> None:
         self._works = works
+        self._waits = waits
 
     def wait(self) -> None:
         works, self._works = self._works, ()
+        began = time.perf_counter()
         for work in works:
             work.wait()
+        if self._waits is not None:
+            self._waits.seconds += time.perf_counter() - began
 
 
 class Collectives:
@@ -59,12 +73,13 @@ class Collectives:
         self._elements: dict[str, int] = {}
         self._bytes_sent = 0
         self._calls = 0
+        self._waits = Waits()
 
     def gather(self, full: Tensor, shard: Tensor, *, name: str = "all_gather") -> Pending:
         """Every rank's shard into `full`, in the order of the ranks. `shard` may be this rank's part of `full`."""
         moves = self._count(name, full)
         if moves and not self._exchanges:
-            return Pending([self._alive().all_gather_single(full, shard)])
+            return Pending([self._alive().all_gather_single(full, shard)], self._waits)
         parts = full.view(self.world, -1).unbind() if full.numel() else ()
         pending = self._exchange([shard] * self.world, parts) if moves else Pending()
         if parts and parts[self.rank].data_ptr() != shard.data_ptr():
@@ -83,7 +98,8 @@ class Collectives:
         if self._exchanges:
             parts = packed.view(self.world, -1).unbind()
             return self._exchange(parts, self._by_rank(landing, own=parts[self.rank]))
-        return Pending([self._reduction_group().reduce_scatter_single(landing, packed, dist.ReduceScatterOptions())])
+        work = self._reduction_group().reduce_scatter_single(landing, packed, dist.ReduceScatterOptions())
+        return Pending([work], self._waits)
 
     def land(self, packed: Tensor, landing: Tensor, into: Tensor, *, add: bool) -> None:
         """The sum of a finished scatter, written to (or added to) `into`, which may be this rank's part of `packed`.
@@ -113,12 +129,18 @@ class Collectives:
         return total
 
     def traffic(self) -> Traffic:
-        return Traffic(elements=dict(self._elements), bytes_sent=self._bytes_sent, calls=self._calls)
+        return Traffic(
+            elements=dict(self._elements),
+            bytes_sent=self._bytes_sent,
+            calls=self._calls,
+            waited_s=self._waits.seconds,
+        )
 
     def continue_from(self, former: Collectives) -> None:
         """Counters go on when the engine changes its group."""
         self._elements = former._elements
         self._bytes_sent, self._calls = former._bytes_sent, former._calls
+        self._waits = former._waits
 
     def close(self) -> None:
         """Leave the group. What this object made itself is destroyed; the group is its owner's."""
@@ -152,7 +174,7 @@ class Collectives:
         for distance in range(1, self.world):
             target = (self.rank + distance) % self.world
             works.append(group.send([outgoing[target]], target, tag))
-        return Pending(works)
+        return Pending(works, self._waits)
 
     def _count(self, name: str, whole: Tensor) -> bool:
         """Note a collective of `whole`; False where nothing has to move."""
