@@ -15,6 +15,7 @@ from service.domain.job import Intent, Job
 from service.domain.key import secret_hash
 from service.domain.log import bounded
 from service.domain.observation import Change, conclude, observe
+from service.domain.text import plain
 from service.domain.wire import PROTOCOL, Brief, CheckpointReport, EventReport, Fact, Heartbeat, LogLine, Orders, Sample
 from service.ledger import NOTICES, RECONCILE, write_event, write_job
 from service.ports import Bus, Clock, Database, RayHost, UnitOfWork
@@ -189,7 +190,7 @@ def _event(job: Job, attempt: Attempt, report: EventReport) -> Event:
         attempt=attempt.number,
         generation=generation,
         step=report.step,
-        payload=report.payload,
+        payload=plain(report.payload),
     )
 
 

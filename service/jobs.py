@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from service.domain.admission import Decision, admit
+from service.domain.admission import Decision, admit, files_of
 from service.domain.attempt import is_silent, silent_for_s
 from service.domain.errors import IdempotencyKeyReused, IllegalTransition, JobStillLive, Problem, RequestRefused
 from service.domain.event import Event
@@ -53,11 +53,7 @@ class Jobs:
     async def submit(self, document: object, *, idempotency_key: str | None = None, dry_run: bool = False) -> Submitted:
         """Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
         _check_key(idempotency_key)
-        decision = admit(
-            parse_spec(document),
-            file_exists=self.files.matches if self.embedded else None,
-            capacity_bytes=await self.plans.worker_memory_bytes(),
-        )
+        decision = await self._admit(parse_spec(document))
         if dry_run:
             plan = await self.plans.of(decision.spec)
             return Submitted(job=None, created=False, plan=plan, report=decision.report)
@@ -65,6 +61,12 @@ class Jobs:
         job, created = await self._accept(decision, idempotency_key, fingerprint)
         self._wake()
         return Submitted(job=job, created=created, plan=None, report=decision.report)
+
+    async def _admit(self, spec: JobSpec) -> Decision:
+        """The world is asked first, so that the rules stay pure: for files on this machine, for memory if needed."""
+        present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
+        capacity = await self.plans.worker_memory_bytes() if spec.stage == "auto" else None
+        return admit(spec, file_exists=present.__getitem__ if present is not None else None, capacity_bytes=capacity)
 
     async def _accept(self, decision: Decision, key: str | None, fingerprint: str) -> tuple[Job, bool]:
         job, event = self._new_job(decision.spec)
@@ -202,6 +204,7 @@ class Jobs:
             if not job.terminal:
                 raise JobStillLive(job_id=job.id, state=job.state)
             await work.jobs.save(replace(job, deleted_at=self.clock.now()))
+            await work.submissions.release(job.id)
             await work.commit()
         self._wake()
 

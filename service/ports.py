@@ -53,6 +53,10 @@ class SubmissionRows(Protocol):
         """(job id, fingerprint) under that key: the given ones where the key was free, else the earlier ones."""
         ...
 
+    async def release(self, job_id: str) -> None:
+        """The key of a job that is deleted is free again."""
+        ...
+
 
 class AttemptRows(Protocol):
     async def add(self, attempt: Attempt) -> None: ...
@@ -114,6 +118,10 @@ class LogRows(Protocol):
     async def add(self, job_id: str, attempt: int, lines: Sequence[LogLine]) -> None: ...
 
     async def after(self, job_id: str, *, rank: int | None, after: int, limit: int) -> tuple[LogRecord, ...]: ...
+
+    async def prune(self, job_id: str, *, keep: int) -> None:
+        """Drops all but the newest `keep` of a job."""
+        ...
 
 
 class KeyRows(Protocol):
@@ -249,8 +257,8 @@ class RayHost(Protocol):
 
 
 class Files(Protocol):
-    def matches(self, pattern: str) -> bool:
-        """Whether this machine has a readable file for the glob."""
+    async def matches(self, pattern: str) -> bool:
+        """Whether this machine has a readable file for the glob; true where it cannot be told soon."""
         ...
 
     async def remove_folder(self, uri: str) -> None:

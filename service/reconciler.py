@@ -15,7 +15,7 @@ from service.domain.allocation import Demand, allocate, demand_of, grant, held_s
 from service.domain.attempt import Attempt, AttemptState, Liveness
 from service.domain.checkpoint import job_folder
 from service.domain.cluster import ClusterFacts
-from service.domain.errors import ElastaneError, LeaseLost
+from service.domain.errors import ClusterUnavailable, ElastaneError, LeaseLost, RayNotStarted
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.key import secret_hash
 from service.domain.observation import lose
@@ -27,6 +27,7 @@ from service.settings import Settings
 log = logging.getLogger(__name__)
 
 LEASE = "reconciler"
+TICK = "tick"
 LEASE_TTL_S = 10.0
 PRUNE_EVERY_S = 60.0
 _WANTS_WORKERS = DRIVEN | {JobState.QUEUED}
@@ -54,9 +55,9 @@ class Reconciler:
         while True:
             try:
                 await self.tick()
-                self._complaints.clear()
+                self._complaints.pop(TICK, None)
             except Exception as error:
-                self._complain("tick", error)
+                self._complain(TICK, error)
             await self.bus.wait(RECONCILE, timeout_s=self.settings.tick_s)
 
     async def tick(self) -> None:
@@ -80,6 +81,7 @@ class Reconciler:
         """One job's trouble is not another's; a lost lease ends the tick."""
         try:
             await work
+            self._complaints.pop(name, None)
         except LeaseLost:
             raise
         except ElastaneError as error:
@@ -138,7 +140,7 @@ class Reconciler:
                 await self._launched(attempt)
             case Launch():
                 if not self.leaving.is_set():
-                    await self._launch(job, attempt)
+                    await self._try_launch(job, attempt)
 
     async def _release(self, attempt: Attempt) -> None:
         async with self.database.write() as work:
@@ -201,7 +203,7 @@ class Reconciler:
         facts: ClusterFacts,
         others: int,
     ) -> str | None:
-        if granted[job.id] or job.state is not JobState.QUEUED:
+        if granted[job.id] or job.state not in (JobState.QUEUED, JobState.RECOVERING):
             return None
         return why_waiting(demand, demands, slots=facts.slots, kind=facts.slot_kind, held_by_others=others)
 
@@ -243,7 +245,15 @@ class Reconciler:
             await write_job(work, after, event, before=job)
             await work.commit()
         self.bus.wake(NOTICES)
-        await self._launch(after, attempt)
+        await self._try_launch(after, attempt)
+
+    async def _try_launch(self, job: Job, attempt: Attempt) -> None:
+        """What keeps it from starting is told to the user; the next tick tries again."""
+        try:
+            await self._launch(job, attempt)
+        except (ClusterUnavailable, RayNotStarted) as error:
+            await self._give(job, job.granted, f"Cannot start yet: {error.detail}")
+            raise
 
     async def _launch(self, job: Job, attempt: Attempt) -> None:
         """A new token each time: the one of an earlier try may never have arrived, and all of them stay good."""
@@ -293,6 +303,8 @@ class Reconciler:
         self._pruned_at = self.clock.monotonic()
         async with self.database.write() as work:
             await work.notices.prune(keep=self.settings.retained_notices)
+            for job in await work.jobs.open():
+                await work.logs.prune(job.id, keep=self.settings.retained_log_lines)
             await work.commit()
 
     # ---- leaving ---------------------------------------------------------------------------------------------------

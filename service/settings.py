@@ -33,6 +33,7 @@ class Settings(BaseSettings):
     # The embedded Ray ends by itself when no service has been there for so long.
     ray_orphan_timeout_s: float = Field(900.0, gt=0)
     retained_notices: int = Field(20_000, ge=100)
+    retained_log_lines: int = Field(100_000, ge=100)  # of each job; the files on the workers keep every line
 
     @field_validator("home")
     @classmethod

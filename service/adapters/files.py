@@ -6,24 +6,36 @@ import asyncio
 import glob
 import os
 import shutil
-from itertools import islice
+import time
 from pathlib import Path
 
-SCAN_LIMIT = 10_000
+SCAN_LIMIT_S = 5.0
 
 
 class LocalFiles:
-    def matches(self, pattern: str) -> bool:
-        """Whether a readable file matches; a pattern that matches an endless tree is given up after `SCAN_LIMIT`."""
+    async def matches(self, pattern: str) -> bool:
+        """A pattern may walk an endless tree: after some seconds the workers are left to find out."""
         try:
-            found = islice(glob.iglob(os.path.expanduser(pattern), recursive=True), SCAN_LIMIT)
-            return any(os.path.isfile(path) and os.access(path, os.R_OK) for path in found)
-        except (OSError, ValueError):
-            return False
+            return await asyncio.wait_for(asyncio.to_thread(_matches, pattern), SCAN_LIMIT_S)
+        except TimeoutError:
+            return True
 
     async def remove_folder(self, uri: str) -> None:
         if "://" not in uri:
             await asyncio.to_thread(_remove, Path(uri))
+
+
+def _matches(pattern: str) -> bool:
+    until = time.monotonic() + SCAN_LIMIT_S
+    try:
+        for path in glob.iglob(os.path.expanduser(pattern), recursive=True):
+            if os.path.isfile(path) and os.access(path, os.R_OK):
+                return True
+            if time.monotonic() > until:
+                return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def _remove(path: Path) -> None:

@@ -92,6 +92,8 @@ def dashboard_url(address: str) -> str:
     """Ray's job API is at its dashboard: http://HOST:8265 unless the address already says a URL."""
     if address.startswith(("http://", "https://")):
         return address
+    if address in ("auto", "local"):
+        return "http://127.0.0.1:8265"
     host = address.removeprefix("ray://").rsplit(":", 1)[0] if ":" in address else address
     return f"http://{host}:8265"
 

@@ -91,6 +91,13 @@ def _shapes(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(field="model.vocab", value=shape.vocab, problem=problem, fix=fix)
 
 
+def files_of(spec: JobSpec) -> tuple[str, ...]:
+    """The globs and paths of which the workers' machine must have a file."""
+    if isinstance(spec.data, TextData):
+        return (spec.data.text,)
+    return (spec.data.tokens,) if isinstance(spec.data, TokensData) else ()
+
+
 def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Problem]:
     if isinstance(spec.data, TextData) and not file_exists(spec.data.text):
         fix = "give a glob that matches a readable file on this machine"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from service.domain.attempt import Attempt, AttemptState, Liveness
-from service.domain.job import Job, JobState
+from service.domain.job import Intent, Job, JobState
 
 LOOK_AFTER = timedelta(seconds=3)
 # A process that was just started, or has just said its last word, may not be seen as it is at once.
@@ -59,6 +59,8 @@ def judge(job: Job, attempt: Attempt, liveness: Liveness, *, now: datetime) -> V
     if attempt.ended:
         return _after_the_end(attempt, liveness, now)
     if attempt.state is AttemptState.LAUNCHING and attempt.launched_at is None:
+        if liveness is Liveness.GONE and job.intent is not Intent.RUN:
+            return Lost(reason="it had not been started yet")
         return Launch(alive=liveness is Liveness.ALIVE)
     if liveness is Liveness.GONE:
         settled = now - (attempt.launched_at or attempt.created_at) >= SETTLE

@@ -186,6 +186,28 @@ async def test_log_lines_are_read_by_rank_and_from_a_number_on(database: Databas
     assert len(of_zero) == len(rest) == 1
 
 
+async def test_pruning_log_lines_keeps_the_newest_of_each_job(database: Database) -> None:
+    await store(database, job(1), job(2))
+    lines = [LogLine(at=NOW, text=str(index)) for index in range(10)]
+    async with database.write() as work:
+        await work.logs.add(number(1), 1, lines)
+        await work.logs.add(number(2), 1, lines)
+        await work.logs.prune(number(1), keep=3)
+        await work.logs.prune(number(2), keep=10)
+        await work.commit()
+    async with database.read() as work:
+        kept = await work.logs.after(number(1), rank=None, after=0, limit=100)
+        assert [line.text for line in kept] == ["7", "8", "9"]
+        assert len(await work.logs.after(number(2), rank=None, after=0, limit=100)) == 10
+
+
+async def test_a_key_that_is_released_may_be_claimed_again(database: Database) -> None:
+    async with database.write() as work:
+        await work.submissions.claim(key="k", fingerprint="f", job_id=number(1), at=NOW)
+        await work.submissions.release(number(1))
+        assert await work.submissions.claim(key="k", fingerprint="g", job_id=number(2), at=NOW) == (number(2), "g")
+
+
 async def test_checkpoints_are_listed_newest_first_and_an_older_attempt_overwrites_nothing(database: Database) -> None:
     await store(database, job())
 
@@ -237,7 +259,6 @@ async def test_a_key_is_found_by_its_hash_and_revoked_once(database: Database) -
 async def test_removing_a_job_removes_all_that_hangs_on_it(database: Database) -> None:
     await store(database, job(1), job(2))
     async with database.write() as work:
-        await work.submissions.claim(key="k", fingerprint="f", job_id=number(1), at=NOW)
         await work.attempts.add(attempt(1))
         await work.attempts.add_token(number(901), "a" * 64)
         await work.events.add(Event(job_id=number(1), kind="x", at=NOW))
@@ -251,4 +272,3 @@ async def test_removing_a_job_removes_all_that_hangs_on_it(database: Database) -
         assert await work.events.after(number(1), 0, 10) == ()
         assert await work.logs.after(number(1), rank=None, after=0, limit=10) == ()
         assert await work.checkpoints.pending_request(number(1)) is None
-        assert await work.submissions.claim(key="k", fingerprint="g", job_id=number(3), at=NOW) == (number(3), "g")

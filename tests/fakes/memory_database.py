@@ -153,7 +153,6 @@ class Jobs(Rows):
     async def remove(self, job_id: str) -> None:
         shelves = self.shelves
         shelves.jobs.pop(job_id, None)
-        shelves.submissions = {key: row for key, row in shelves.submissions.items() if row[0] != job_id}
         gone = {attempt.id for attempt in shelves.attempts.values() if attempt.job_id == job_id}
         shelves.attempts = {key: row for key, row in shelves.attempts.items() if key not in gone}
         shelves.tokens = {pair for pair in shelves.tokens if pair[0] not in gone}
@@ -167,6 +166,10 @@ class Jobs(Rows):
 class Submissions(Rows):
     async def claim(self, *, key: str, fingerprint: str, job_id: str, at: datetime) -> tuple[str, str]:
         return self.shelves.submissions.setdefault(key, (job_id, fingerprint))
+
+    async def release(self, job_id: str) -> None:
+        kept = {key: row for key, row in self.shelves.submissions.items() if row[0] != job_id}
+        self.shelves.submissions = kept
 
 
 class Attempts(Rows):
@@ -265,6 +268,11 @@ class Logs(Rows):
     async def after(self, job_id: str, *, rank: int | None, after: int, limit: int) -> tuple[LogRecord, ...]:
         own = [line for line in self.shelves.logs if line.job_id == job_id and line.id > after]
         return tuple(line for line in own if rank is None or line.rank == rank)[:limit]
+
+    async def prune(self, job_id: str, *, keep: int) -> None:
+        own = [line.id for line in self.shelves.logs if line.job_id == job_id]
+        gone = set(own[: max(0, len(own) - keep)])
+        self.shelves.logs = [line for line in self.shelves.logs if line.id not in gone]
 
 
 class Keys(Rows):

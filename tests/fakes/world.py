@@ -60,7 +60,7 @@ class FakeFiles:
         self.present = set(present)
         self.removed: list[str] = []
 
-    def matches(self, pattern: str) -> bool:
+    async def matches(self, pattern: str) -> bool:
         return pattern in self.present
 
     async def remove_folder(self, uri: str) -> None:

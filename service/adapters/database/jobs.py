@@ -72,7 +72,6 @@ class SqlJobs:
         return {JobState(state): count for state, count in await self._connection.execute(query)}
 
     async def remove(self, job_id: str) -> None:
-        await self._connection.execute(tables.submissions.delete().where(tables.submissions.c.job_id == job_id))
         await self._connection.execute(_T.delete().where(_T.c.id == job_id))
 
 
@@ -91,6 +90,9 @@ class SqlSubmissions:
         query = sa.select(table.c.job_id, table.c.fingerprint).where(table.c.key == key)
         owner, known = (await self._connection.execute(query)).one()
         return owner, known
+
+    async def release(self, job_id: str) -> None:
+        await self._connection.execute(tables.submissions.delete().where(tables.submissions.c.job_id == job_id))
 
 
 # ---- rows <-> values -----------------------------------------------------------------------------------------------

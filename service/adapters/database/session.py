@@ -16,6 +16,7 @@ from service.ports import UnitOfWork
 BUSY_TIMEOUT_MS = 30_000
 READERS = 5
 POOL = 20
+POOL_TIMEOUT_S = 5.0
 
 
 def async_url(url: str) -> URL:
@@ -55,7 +56,7 @@ class SqlDatabase:
 
 
 def _postgres(url: URL) -> AsyncEngine:
-    return create_async_engine(url, pool_size=POOL, max_overflow=0, pool_timeout=5, pool_pre_ping=True)
+    return create_async_engine(url, pool_size=POOL, max_overflow=0, pool_timeout=POOL_TIMEOUT_S, pool_pre_ping=True)
 
 
 def _sqlite(url: URL, begin: str, connections: int) -> AsyncEngine:

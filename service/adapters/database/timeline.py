@@ -67,3 +67,8 @@ class SqlLogs:
         if rank is not None:
             query = query.where(_L.c.rank == rank)
         return tuple(LogRecord(**row) for row in (await self._connection.execute(query)).mappings())
+
+    async def prune(self, job_id: str, *, keep: int) -> None:
+        own = sa.select(_L.c.id).where(_L.c.job_id == job_id).order_by(_L.c.id.desc())
+        oldest = own.offset(keep).limit(1).scalar_subquery()
+        await self._connection.execute(_L.delete().where(_L.c.job_id == job_id, _L.c.id <= oldest))

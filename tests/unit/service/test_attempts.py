@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -98,6 +99,19 @@ async def test_facts_are_applied_once_though_the_message_comes_again(plane: Cont
     assert [each.payload["to"] for each in resized] == [2, 3]
     async with plane.database.read() as work:
         assert len(await work.logs.after(job.id, rank=None, after=0, limit=10)) == 1
+
+
+async def test_a_payload_is_made_plain_and_short(plane: ControlPlane) -> None:
+    """The timeline goes out as JSON: no NaN, no bottomless value, no trace of megabytes."""
+    job, controller = await plane.running()
+    deep: Any = "bottom"
+    for _ in range(30):
+        deep = [deep]
+    fact = event(plane, "odd", nan=float("nan"), text="x" * 10**6, many=list(range(10**4)), deep=deep, big=2**70)
+    await controller.beat("running", step=2, workers=1, facts=(fact,))
+    payload = (await plane.jobs.events(job.id))[-1].payload
+    assert (payload["nan"], payload["big"]) == (None, str(2**70))
+    assert len(json.dumps(payload, allow_nan=False)) < 20_000
 
 
 async def test_a_gap_in_the_facts_is_accepted(plane: ControlPlane) -> None:

@@ -55,6 +55,23 @@ async def test_a_dry_run_plans_and_stores_nothing(plane: ControlPlane) -> None:
     assert (await plane.jobs.list()).items == ()
 
 
+async def test_the_key_of_a_deleted_job_is_free_again(plane: ControlPlane) -> None:
+    first = await plane.jobs.submit(TINY, idempotency_key="k")
+    assert first.job is not None
+    await plane.jobs.cancel(first.job.id)
+    await plane.jobs.delete(first.job.id)
+    again = await plane.jobs.submit({**TINY, "stage": 3}, idempotency_key="k")
+    assert again.created
+
+
+async def test_files_are_looked_for_on_this_machine_alone_where_workers_run_on_it(plane: ControlPlane) -> None:
+    document = {**TINY, "data": {"text": "/data/*.txt"}}
+    with pytest.raises(SpecRefused, match="matches no file"):
+        await plane.jobs.submit(document)
+    plane.files.present.add("/data/*.txt")
+    assert (await plane.jobs.submit(document)).created
+
+
 async def test_a_refused_spec_stores_nothing_and_leaves_the_key_free(plane: ControlPlane) -> None:
     with pytest.raises(SpecRefused):
         await plane.jobs.submit({"model": "gpt-tiny", "stage": 7}, idempotency_key="k")

@@ -138,6 +138,38 @@ async def test_a_lost_attempt_of_a_job_that_was_to_stop_stops_it(plane: ControlP
     assert (await plane.jobs.get(cancelling.id)).state is JobState.CANCELLED
 
 
+async def test_what_keeps_a_job_from_starting_is_told(plane: ControlPlane) -> None:
+    job = await plane.submit()
+    plane.launcher.reachable = False
+    await plane.tick()
+    assert (await plane.jobs.get(job.id)).reason.startswith("Cannot start yet: the Ray cluster does not answer")
+
+
+async def test_a_job_that_is_cancelled_before_its_process_was_started_starts_none(plane: ControlPlane) -> None:
+    job = await plane.submit()
+    plane.launcher.reachable = False
+    await plane.tick()
+    assert (await plane.jobs.cancel(job.id)).state is JobState.CANCELLING
+    plane.launcher.reachable = True
+    await plane.tick()
+    assert (await plane.jobs.get(job.id)).state is JobState.CANCELLED
+    assert plane.launcher.orders == []
+
+
+async def test_a_recovering_job_without_slots_waits_and_says_so(plane: ControlPlane) -> None:
+    job, controller = await plane.running(workers=4)
+    controller.exit()
+    await plane.tick(5)
+    plane.capacity.slots = 2
+    await plane.tick(5)
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.granted) == (JobState.RECOVERING, 0)
+    assert seen.reason.startswith("Needs 4 cpu slots for its minimum of 4 workers, but the cluster has 2 in all")
+    plane.capacity.slots = 4
+    await plane.tick()
+    assert len(plane.launcher.orders) == 2
+
+
 async def test_a_controller_that_does_not_cancel_is_ended_by_force(plane: ControlPlane) -> None:
     job, controller = await plane.running()
     await plane.jobs.cancel(job.id)

@@ -1,0 +1,68 @@
+"""What only a file can get wrong: two services on it, a reader beside a writer, a transaction that dies."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from service.adapters.database.migrate import upgrade
+from service.adapters.database.session import SqlDatabase
+from service.adapters.database.sqlite_lock import FileLock
+from service.domain.errors import HomeInUse, JobNotFound
+from tests.contract.values import job, number
+
+
+def test_a_second_service_on_one_file_is_refused_with_a_sentence(tmp_path: Path) -> None:
+    first, second = FileLock(tmp_path / "elastane.db"), FileLock(tmp_path / "elastane.db")
+    first.take()
+    first.take()
+    with pytest.raises(HomeInUse, match=r"is in use by another service \(pid \d+\); stop that one, or give this one"):
+        second.take()
+    first.release()
+    second.take()
+    second.release()
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> SqlDatabase:
+    url = f"sqlite:///{tmp_path}/elastane.db"
+    await asyncio.to_thread(upgrade, url)
+    return SqlDatabase(url)
+
+
+async def test_readers_see_the_last_commit_while_a_writer_is_at_work(file: SqlDatabase) -> None:
+    async with file.write() as writer:
+        await writer.jobs.add(job())
+        async with file.read() as reader:
+            with pytest.raises(JobNotFound):
+                await reader.jobs.get(number(1))
+        await writer.commit()
+    async with file.read() as reader:
+        assert (await reader.jobs.get(number(1))).id == number(1)
+    await file.close()
+
+
+async def test_a_writer_that_fails_or_is_cancelled_lets_the_next_one_in(file: SqlDatabase) -> None:
+    async def fail() -> None:
+        async with file.write() as work:
+            await work.jobs.add(job())
+            raise RuntimeError
+
+    async def hang() -> None:
+        async with file.write():
+            await asyncio.Event().wait()
+
+    with pytest.raises(RuntimeError):
+        await fail()
+    hanging = asyncio.create_task(hang())
+    waiting = asyncio.create_task(hang())
+    await asyncio.wait({hanging, waiting}, timeout=0.2)
+    for task in (waiting, hanging):
+        task.cancel()
+    await asyncio.wait({hanging, waiting})
+    async with asyncio.timeout(5), file.write() as work:
+        await work.jobs.add(job())
+        await work.commit()
+    await file.close()

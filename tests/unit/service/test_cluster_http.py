@@ -1,0 +1,122 @@
+"""The two ports of a cluster, over HTTP, against canned answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from service.adapters.cluster import RayCapacity, facts_of
+from service.adapters.ray_jobs import RayJobs, dashboard_url
+from service.domain.attempt import Liveness
+from service.domain.errors import ClusterUnavailable
+from service.domain.spec import Resources
+from service.ports import LaunchOrder
+
+ORDER = LaunchOrder(
+    job_id="j", attempt_id="a", number=2, token="secret", service_url="http://s:1", resources=Resources()
+)
+
+
+def jobs(answer: Callable[[httpx.Request], httpx.Response]) -> RayJobs:
+    made = RayJobs("head:6379")
+    made.__dict__["_client"] = httpx.AsyncClient(base_url="http://head:8265", transport=httpx.MockTransport(answer))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [
+        ("head:6379", "http://head:8265"),
+        ("ray://head:10001", "http://head:8265"),
+        ("head", "http://head:8265"),
+        ("auto", "http://127.0.0.1:8265"),
+        ("https://ray.example/x", "https://ray.example/x"),
+    ],
+)
+def test_the_job_api_is_at_the_dashboard(address: str, url: str) -> None:
+    assert dashboard_url(address) == url
+
+
+async def test_an_attempt_is_submitted_under_its_own_name_and_the_token_is_no_argument() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(404) if request.method == "GET" else httpx.Response(200, json={})
+
+    await jobs(answer).launch(ORDER)
+    body = json.loads(seen[-1].content)
+    assert (seen[-1].url.path, body["submission_id"]) == ("/api/jobs/", "elastane-a")
+    assert body["entrypoint"] == "python -m workers.controller --service http://s:1 --job j --attempt a"
+    assert body["runtime_env"]["env_vars"] == {"ELASTANE_ATTEMPT_TOKEN": "secret"}
+
+
+async def test_an_attempt_that_was_submitted_before_is_adopted() -> None:
+    posts: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            posts.append(request.url.path)
+            return httpx.Response(500, text="already exists")
+        return httpx.Response(200, json={"status": "RUNNING"}) if posts else httpx.Response(404)
+
+    made = jobs(answer)
+    await made.launch(ORDER)
+    await made.launch(ORDER)
+    assert len(posts) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "liveness"),
+    [
+        (httpx.Response(200, json={"status": "PENDING"}), Liveness.ALIVE),
+        (httpx.Response(200, json={"status": "RUNNING"}), Liveness.ALIVE),
+        (httpx.Response(200, json={"status": "FAILED"}), Liveness.GONE),
+        (httpx.Response(200, json={"status": "STOPPED"}), Liveness.GONE),
+        (httpx.Response(404), Liveness.GONE),
+        (httpx.Response(500), Liveness.UNKNOWN),
+        (httpx.Response(401), Liveness.UNKNOWN),
+    ],
+)
+async def test_only_a_clear_answer_says_that_a_controller_is_gone(answer: httpx.Response, liveness: Liveness) -> None:
+    assert await jobs(lambda request: answer).liveness("a") is liveness
+
+
+def unreachable(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused")
+
+
+async def test_a_cluster_that_does_not_answer_leaves_everything_unknown() -> None:
+    made = jobs(unreachable)
+    assert await made.liveness("a") is Liveness.UNKNOWN
+    with pytest.raises(ClusterUnavailable):
+        await made.launch(ORDER)
+
+
+def test_gpus_are_the_slots_of_a_cluster_that_has_any() -> None:
+    rows = [
+        {"node_id": "h", "node_ip": "10.0.0.1", "state": "ALIVE", "resources_total": {"CPU": 8, "memory": 5}},
+        {
+            "node_id": "g",
+            "node_ip": "10.0.0.2",
+            "state": "ALIVE",
+            "resources_total": {"CPU": 32, "GPU": 4, "accelerator_type:H100": 1},
+        },
+        {"node_id": "d", "node_ip": "10.0.0.3", "state": "DEAD", "resources_total": {"GPU": 4}},
+    ]
+    facts = facts_of(rows, address="head")
+    assert (facts.slot_kind, facts.slots, [node.slots for node in facts.nodes]) == ("gpu", 4, [0, 4, 4])
+    assert facts.nodes[1].accelerator == "H100"
+    assert facts_of(rows[:1], address="head").slot_kind == "cpu"
+    assert facts_of(rows[:1], address="head").slots == 8
+
+
+async def test_a_cluster_view_that_cannot_be_read_is_unavailable() -> None:
+    made = RayCapacity("head")
+    for answer in (unreachable, lambda request: httpx.Response(200, json={"data": {}})):
+        made.__dict__["_client"] = httpx.AsyncClient(base_url="http://h", transport=httpx.MockTransport(answer))
+        with pytest.raises(ClusterUnavailable):
+            await made.facts()
