@@ -38,6 +38,12 @@ class Holdings:
             raise RuntimeError("this worker has no engine: join a generation first")
         return self._engine
 
+    @property
+    def model(self) -> torch.nn.Module:
+        if self._model is None:
+            raise RuntimeError("this worker is not warm")
+        return self._model
+
     def warm(self) -> None:
         self._model = assemble.build_model(self._spec)
 
@@ -65,9 +71,7 @@ class Holdings:
     def take_place(self, group: dist.ProcessGroup) -> Engine:
         """The engine in the next group, its state undefined (or, if new, initial). What it held outlives in memory."""
         if self._engine is None:
-            if self._model is None:
-                raise RuntimeError("this worker is not warm")
-            self._engine = assemble.build_engine(self._model, group, self._spec, self._device)
+            self._engine = assemble.build_engine(self.model, group, self._spec, self._device)
             self.pristine = True
         else:
             extras = Extras(scalars=self._engine.scalars(), buffers=self._engine.buffers(), skipped=self.skipped)

@@ -116,12 +116,14 @@ class Member:
         engine, place = self._holdings.engine, self.place
         if self._loader is None:
             raise RuntimeError(f"worker {self._id} is not warm")
-        recorder = Recorder(
-            self._outbox,
-            generation=place.generation,
-            rank=place.rank,
-            memory=lambda: probes.memory(engine, self._device),
-        )
+        meter = probes.ActivationMeter(self._holdings.model)
+        predicted = probes.predicted_bytes(self._brief.spec, engine, world_size=place.world_size)
+
+        def memory() -> dict[str, float]:
+            measured = probes.memory(engine, self._device, activations_bytes=meter.peak_bytes)
+            return {**measured, "mem_predicted_bytes": predicted}
+
+        recorder = Recorder(self._outbox, generation=place.generation, rank=place.rank, memory=memory)
         loop = Loop(
             spec=self._brief.spec,
             place=place,
@@ -129,6 +131,7 @@ class Member:
             loader=self._loader,
             wishes=self._wishes,
             recorder=recorder,
+            measure=meter.measure,
             host=self,
         )
         return loop.run(self._holdings.step)

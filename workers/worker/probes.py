@@ -1,11 +1,16 @@
-"""What one rank can see of itself: bytes by kind, the process, the wire."""
+"""What one rank can see of itself: bytes by kind, the process, the wire; and what theory says of the same."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
+from service.domain.memory import activation_bytes, recipe, state_bytes, unit_numels, window_bytes
+from service.domain.planning import shape_of
+from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
 
@@ -19,8 +24,34 @@ def process_bytes() -> int:
         return int(file.read().split()[1]) * PAGE_BYTES
 
 
-def memory(engine: Engine, device: torch.device) -> dict[str, float]:
-    """The per-rank series of the contract that this device can tell."""
+class ActivationMeter:
+    """The bytes that autograd keeps of one forward, measured where they are asked for; 0 before.
+
+    A GPU's allocator knows its peak; on a CPU the saved tensors are counted, once per storage, parameters left out.
+    """
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self.peak_bytes = 0
+
+    @contextmanager
+    def measure(self) -> Iterator[None]:
+        kept: dict[int, int] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            # At stage 3 parameters come and go: whose storage this is can only be asked now.
+            if all(storage.data_ptr() != each.untyped_storage().data_ptr() for each in self._model.parameters()):
+                kept[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            yield
+        self.peak_bytes = max(self.peak_bytes, sum(kept.values()))
+
+
+def memory(engine: Engine, device: torch.device, *, activations_bytes: int) -> dict[str, float]:
+    """The per-rank series of the contract."""
     footprint = engine.footprint()
     kinds = {kind: float(sum(tiers.values())) for kind, tiers in footprint.by_kind.items()}
     values = {
@@ -28,6 +59,7 @@ def memory(engine: Engine, device: torch.device) -> dict[str, float]:
         "mem_grads_bytes": kinds.get(StateKind.GRAD, 0.0),
         "mem_optimizer_bytes": sum(kinds.get(kind, 0.0) for kind in OPTIMIZER),
         "mem_gathered_peak_bytes": float(footprint.gathered_peak_bytes),
+        "mem_activations_peak_bytes": float(activations_bytes),
         "mem_process_bytes": float(process_bytes()),
         "comm_bytes": float(engine.traffic().bytes_sent),
     }
@@ -36,3 +68,25 @@ def memory(engine: Engine, device: torch.device) -> dict[str, float]:
         peak = float(torch.cuda.max_memory_allocated(device))
         values["mem_activations_peak_bytes"] = max(0.0, peak - states)
     return values
+
+
+def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
+    """The planner's word for one rank: its states, and for models of ours the window and the activations as well."""
+    if spec.stage == "auto":
+        return 0.0
+    numel = sum(meta.numel for meta in engine.tensors().values())
+    rule = recipe(spec.precision, stage=spec.stage)
+    total = sum(state_bytes(numel=numel, workers=world_size, stage=spec.stage, recipe=rule).values())
+    shape = shape_of(spec)
+    if shape is None:
+        return float(total)
+    largest = max(unit_numels(shape).values())
+    window = window_bytes(largest_unit=largest, workers=world_size, stage=spec.stage, precision=spec.precision)
+    activations = activation_bytes(
+        shape,
+        micro_batch_size=spec.training.micro_batch_size,
+        seq_len=spec.training.seq_len,
+        precision=spec.precision,
+        checkpointing=spec.training.activation_checkpointing,
+    )
+    return float(total + sum(window.values()) + sum(activations.values()))
