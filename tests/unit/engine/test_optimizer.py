@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from workers.engine.zero.optimizer import CAST_NUMEL, FlatAdamW, Operands, OptimizerConfig, Span, merge_spans
+from workers.engine.zero.optimizer import CAST_NUMEL, FlatAdamW, Operands, OptimizerConfig, Part, Span, merge_parts
 
 CONFIG = OptimizerConfig(lr=1e-2, betas=(0.8, 0.9), eps=1e-6, weight_decay=0.3)
 
@@ -63,11 +63,25 @@ def test_a_bf16_gradient_is_cast_piece_by_piece() -> None:
     torch.testing.assert_close(state.master, expected)
 
 
+PARTS = [Part(number=3, start=0, stop=3), Part(number=4, start=3, stop=5), Part(number=5, start=5, stop=6)]
+
+
+def merged(touched: dict[int, int], steps: dict[int, int]) -> list[tuple[int, int, int]]:
+    row = [touched.get(number, 1) for number in range(6)]
+    counts = [steps.get(number, 1) for number in range(6)]
+    return [(span.start, span.stop, span.step) for span in merge_parts(PARTS, touched=row, steps=counts)]
+
+
 def test_neighbours_of_one_step_merge() -> None:
-    spans = [Span(start=0, stop=3, step=2), Span(start=3, stop=5, step=2), Span(start=5, stop=6, step=1)]
-    assert merge_spans(spans) == [Span(start=0, stop=5, step=2), Span(start=5, stop=6, step=1)]
-    apart = [Span(start=0, stop=3, step=2), Span(start=4, stop=5, step=2)]
-    assert merge_spans(apart) == apart
+    assert merged({}, {}) == [(0, 6, 1)]
+    assert merged({}, {4: 2, 5: 2}) == [(0, 3, 1), (3, 6, 2)]
+    assert merged({}, {4: 2}) == [(0, 3, 1), (3, 5, 2), (5, 6, 1)]
+
+
+def test_parameters_without_a_gradient_are_left_out() -> None:
+    assert merged({4: 0}, {}) == [(0, 3, 1), (5, 6, 1)]
+    assert merged({3: 0}, {}) == [(3, 6, 1)]
+    assert merged({3: 0, 4: 0, 5: 0}, {}) == []
 
 
 def test_an_unknown_optimizer_is_refused() -> None:

@@ -20,7 +20,7 @@ from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.hooks import Hooks
-from workers.engine.zero.optimizer import FlatAdamW, Operands, OptimizerConfig, Span, merge_spans
+from workers.engine.zero.optimizer import FlatAdamW, Operands, OptimizerConfig, merge_parts
 from workers.engine.zero.passes import Passes
 from workers.engine.zero.reduction import Reducer
 from workers.engine.zero.stages import MOMENTS, Gather, stage_of
@@ -275,27 +275,11 @@ class ZeroEngine:
             exp_avg=self._placement.fetch(flat.key(StateKind.EXP_AVG)),
             exp_avg_sq=self._placement.fetch(flat.key(StateKind.EXP_AVG_SQ)),
         )
-        self._optimizer.update(state, self._spans(flat, touched), lr_scale=lr_scale, grad_divisor=divisor)
+        spans = [span for parts in flat.parts for span in merge_parts(parts, touched=touched, steps=self._steps)]
+        self._optimizer.update(state, spans, lr_scale=lr_scale, grad_divisor=divisor)
         self._state.commit_master(flat, state.master)
         self._placement.commit(flat.key(StateKind.EXP_AVG), state.exp_avg)
         self._placement.commit(flat.key(StateKind.EXP_AVG_SQ), state.exp_avg_sq)
-
-    def _spans(self, flat: Flat, touched: Sequence[float]) -> list[Span]:
-        """Where this rank's state has parameters to update, each with its own step number.
-
-        Cut at the borders of all ranks' shards even where one rank updates everything: the fused kernel rounds its tail
-        otherwise than its body, and every stage shall give the same bits.
-        """
-        spans: list[Span] = []
-        for shard in flat.state_shards():
-            parts = []
-            for number, slot in enumerate(flat.plan.slots, start=flat.first_param):
-                common = slot.interval.intersect(shard)
-                if common is not None and touched[number]:
-                    part = common.shift(-flat.state.start)
-                    parts.append(Span(start=part.start, stop=part.stop, step=self._steps[number]))
-            spans += merge_spans(parts)
-        return spans
 
     def _publish(self, unit: Unit, flats: Sequence[Flat]) -> None:
         """The parameters follow their masters; where ranks hold parts of the master, the parts are gathered."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from workers.engine.states import StateKind
 from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.collectives import Pending
+from workers.engine.zero.optimizer import Part
 from workers.engine.zero.unit import FlatPlan, UnitPlan
 from workers.layout.interval import Interval
 
@@ -27,7 +28,8 @@ class Flat:
         self.plan = plan
         self.params = tuple(params)
         self.full: Tensor
-        self.full_numel = 0
+        self.full_numel = self.size_bytes = 0
+        self.parts: tuple[tuple[Part, ...], ...] = ()
         self.shard = self.state = Interval(0, 0)
         # Nothing landed in the gradient in this step: the next contribution replaces it.
         self.clean = True
@@ -40,12 +42,23 @@ class Flat:
         self.shard = self.plan.shard(rank, world)
         self.full_numel = self.shard.numel * world
         self.state = self.shard if sharded else Interval(0, self.full_numel)
+        self.parts = self._parts()
+        self.size_bytes = self.full_numel * self.plan.dtype.itemsize
         self.clean = True
 
-    def state_shards(self) -> list[Interval]:
-        """The shards that this rank's training state covers: its own, or everybody's."""
-        size = self.shard.numel
-        return [Interval(start, start + size) for start in range(self.state.start, self.state.stop, max(size, 1))]
+    def _parts(self) -> tuple[tuple[Part, ...], ...]:
+        """The parameters in this rank's state, cut at the borders of all ranks' shards even where one rank holds all.
+
+        The fused kernel rounds its tail otherwise than its body, and every stage shall give the same bits.
+        """
+        size = max(self.shard.numel, 1)
+        numbers = {slot: number for number, slot in enumerate(self.plan.slots, start=self.first_param)}
+        parts = []
+        for start in range(self.state.start, self.state.stop, size):
+            common = self.plan.cut(Interval(start, start + size))
+            inside = ((numbers[slot], interval.shift(-self.state.start)) for slot, interval in common)
+            parts.append(tuple(Part(number=number, start=at.start, stop=at.stop) for number, at in inside))
+        return tuple(parts)
 
     def build(self, device: torch.device, *, fill: bool) -> None:
         """A new whole vector, and the parameters on it; with `fill` it takes over their present values."""
@@ -76,10 +89,6 @@ class Flat:
     def resting(self) -> Tensor:
         """The part of the whole vector that the training state covers."""
         return self.full.narrow(0, self.state.start, self.state.numel)
-
-    @property
-    def size_bytes(self) -> int:
-        return self.full_numel * self.plan.dtype.itemsize
 
     def take_gradients(self) -> list[Tensor | None]:
         """What is new since the last call; the parameters forget it."""

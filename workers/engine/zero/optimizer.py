@@ -47,15 +47,28 @@ class Operands:
     exp_avg_sq: Tensor
 
 
-def merge_spans(spans: Sequence[Span]) -> list[Span]:
-    """Neighbours of one step become one."""
-    merged: list[Span] = []
-    for span in spans:
-        if merged and merged[-1].step == span.step and merged[-1].stop == span.start:
-            merged[-1] = Span(start=merged[-1].start, stop=span.stop, step=span.step)
-        else:
-            merged.append(span)
-    return merged
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Where parameter `number` (the engine's count) lies in a shard."""
+
+    number: int
+    start: int
+    stop: int
+
+
+def merge_parts(parts: Sequence[Part], *, touched: Sequence[float], steps: Sequence[int]) -> Iterator[Span]:
+    """The parts whose parameter had a gradient; neighbours of one step number are one span."""
+    start = stop = step = 0
+    for part in parts:
+        if not touched[part.number]:
+            continue
+        if part.start != stop or steps[part.number] != step:
+            if stop > start:
+                yield Span(start=start, stop=stop, step=step)
+            start, step = part.start, steps[part.number]
+        stop = part.stop
+    if stop > start:
+        yield Span(start=start, stop=stop, step=step)
 
 
 class FlatAdamW:
