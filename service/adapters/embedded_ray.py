@@ -120,12 +120,17 @@ class EmbeddedRay:
             head = await asyncio.to_thread(self._read_head)
             if head is not None:
                 return head
-            if not await asyncio.to_thread(self._guardians):
+            if not await asyncio.to_thread(self._is_starting):
                 break
             await asyncio.sleep(0.2)
         log = self._folder / "ray.log"
         self._trouble = f"the embedded Ray did not start; see {log}"
         raise RayNotStarted(cause=_tail(log), log=str(log))
+
+    def _is_starting(self) -> bool:
+        """Our own child is known by its pid: in the first moment of its life it has no arguments to be found by."""
+        own = self._process is not None and self._process.poll() is None
+        return own or bool(self._guardians())
 
     def _spawn(self) -> None:
         with self._spawning:
