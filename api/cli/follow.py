@@ -99,7 +99,8 @@ def _bar(console: Console) -> Progress:
 
 def _show(progress: Progress, task: TaskID, job: Json) -> None:
     step, steps = job.get("step") or 0, job.get("steps") or 0
-    facts = [f"{step}/{steps}", f"{(job.get('workers') or {}).get('actual', 0)} workers"]
+    actual = (job.get("workers") or {}).get("actual", 0)
+    facts = [f"{step}/{steps}", f"{actual} worker{'' if actual == 1 else 's'}"]
     if job.get("loss") is not None:
         facts.append(f"loss {job['loss']:.4f}")
     if job.get("throughput_tokens_per_s"):

@@ -72,7 +72,6 @@ class EmbeddedRay:
         return self._head.address if self._head else ""
 
     def begin(self) -> None:
-        self._ended = False
         self._tasks = [asyncio.create_task(self._start_early()), asyncio.create_task(self._keep_alive())]
 
     async def _start_early(self) -> None:
@@ -113,6 +112,7 @@ class EmbeddedRay:
 
     async def _start(self) -> Head:
         """A guardian that a killed service has just started is waited for, not doubled."""
+        self._ended = False
         if not await asyncio.to_thread(self._guardians):
             await asyncio.to_thread(self._spawn)
         until = asyncio.get_running_loop().time() + START_WITHIN_S
