@@ -216,6 +216,25 @@ def test_backward_outside_a_micro_step_is_refused_at_stage_3() -> None:
     assert engine.footprint().gathered_bytes == 0
 
 
+class Meddler(Net):
+    """Reads a block's parameter from outside the block."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + self.blocks[0].weight.square().mean()
+
+
+def test_a_parameter_read_outside_its_unit_spoils_the_step_in_plain_sight_rather_than_the_process() -> None:
+    torch.manual_seed(5)
+    model = Meddler()
+    engine = engine_at(model, Seat(), stage=3)
+    before = state(engine)
+    assert math.isnan(engine.micro_step(batch(1), weight=1.0, last=True).item())
+    assert engine.step(lr_scale=1.0).skipped
+    assert equal(state(engine), before)
+    assert model.blocks[0].weight.isnan().all()
+    assert model.blocks[0].weight.shape == (7, 7)
+
+
 @STAGES
 def test_bf16_keeps_an_fp32_master_that_small_updates_reach(stage: int) -> None:
     model = net()

@@ -220,11 +220,7 @@ class ZeroEngine:
         return StepOutcome(grad_norm=norm, skipped=agreed.bad > 0, tally=agreed.tally)
 
     def _agree(self, tally: Sequence[float]) -> _Agreed:
-        square, bad = 0.0, 0
-        for unit in self._units:
-            for flat in unit.trainable:
-                flat_square, flat_bad = _sum_of_squares(self._reducer.own_gradient(flat))
-                square, bad = square + flat_square, bad + flat_bad
+        square, bad = _sum_of_squares([self._reducer.own_gradient(f) for unit in self._units for f in unit.trainable])
         late = any(flat.holds_gradients() for unit in self._units for flat in unit.trainable)
         habits = self._passes.habits.votes(rank=self._collectives.rank)
         touched = self._reducer.touched
@@ -328,14 +324,20 @@ def _build_units(model: nn.Module, rule: UnitRule, precision: Precision) -> list
     return units
 
 
-def _sum_of_squares(grad: Tensor) -> tuple[float, int]:
-    """The sum of squares, and how many elements are not finite (then the sum means nothing)."""
+def _sum_of_squares(grads: Sequence[Tensor]) -> tuple[float, int]:
+    """The sum of squares, and the number of elements that are not finite; one wait for the device."""
+    if not grads:
+        return 0.0, 0
+    squares = torch.stack([_square(grad) for grad in grads]).tolist()
+    if all(map(math.isfinite, squares)):
+        return sum(squares), 0
+    bad = sum(int(grad.isfinite().logical_not().sum()) for grad in grads)
+    return (0.0, bad) if bad else (sum(float(grad.double().square().sum()) for grad in grads), 0)
+
+
+def _square(grad: Tensor) -> Tensor:
     rows = grad.numel() // NORM_ROW
     head, tail = grad[: rows * NORM_ROW].view(rows, NORM_ROW), grad[rows * NORM_ROW :]
-    norms = torch.linalg.vector_norm(head, dim=1, dtype=torch.float32).double()
-    square = norms.square().sum() + torch.linalg.vector_norm(tail, dtype=torch.float32).double().square()
-    value = float(square)
-    if math.isfinite(value):
-        return value, 0
-    bad = int(grad.isfinite().logical_not().sum())
-    return (0.0, bad) if bad else (float(grad.double().square().sum()), 0)
+    norms: Tensor = torch.linalg.vector_norm(head, dim=1, dtype=torch.float32).double()
+    rest: Tensor = torch.linalg.vector_norm(tail, dtype=torch.float32).double()
+    return norms.square().sum() + rest.square()

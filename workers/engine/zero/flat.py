@@ -18,8 +18,8 @@ from workers.layout.interval import Interval
 class Flat:
     """A flat plan bound to parameters and to one rank of a group.
 
-    `full` is the padded vector that the parameters view. Freeing resizes its storage to zero, so refilling needs no new
-    views, and a parameter's version counter is its own: autograd finds its saved views valid again.
+    `full` is the padded vector that the parameters view. Freeing resizes its storage to zero and refilling brings it
+    back, so views that autograd saved are valid again; a parameter's version counter is its own and never moves.
     """
 
     def __init__(self, *, index: int, first_param: int, plan: FlatPlan, params: Sequence[nn.Parameter]) -> None:
@@ -28,6 +28,8 @@ class Flat:
         self.plan = plan
         self.params = tuple(params)
         self.full: Tensor
+        self._whole: list[Tensor]
+        self._blank: list[Tensor]
         self.full_numel = self.size_bytes = 0
         self.parts: tuple[tuple[Part, ...], ...] = ()
         self.shard = self.state = Interval(0, 0)
@@ -62,12 +64,15 @@ class Flat:
 
     def build(self, device: torch.device, *, fill: bool) -> None:
         """A new whole vector, and the parameters on it; with `fill` it takes over their present values."""
-        full = torch.zeros(self.full_numel, dtype=self.plan.dtype, device=device)
-        for view, param in zip(self.views(full), self.params, strict=True):
+        self.full = torch.zeros(self.full_numel, dtype=self.plan.dtype, device=device)
+        self._whole = self.views(self.full)
+        self._blank = [_blank(self.full).expand(view.shape) for view in self._whole]
+        for view, param in zip(self._whole, self.params, strict=True):
             if fill:
                 view.copy_(param.detach())
-            _repoint(param, view)
-        self.full = full
+            # The same Parameter object on other memory: ties, names and hooks stay.
+            param.grad = None
+            param.data = view
 
     def copy_values(self, into: Tensor) -> None:
         """The parameters' present values where the training state covers them."""
@@ -105,9 +110,16 @@ class Flat:
         return any(param.grad is not None for param in self.params)
 
     def refill(self) -> None:
+        """Room for the whole vector; its values are undefined until a gather has filled it."""
         self.full.untyped_storage().resize_(self.size_bytes)
+        for param, view in zip(self.params, self._whole, strict=True):
+            param.data = view
 
     def release(self) -> None:
+        """Give the memory back. Meanwhile the parameters read as NaN: who uses one outside its unit gets no old value
+        and no fault of the process, but a loss that is not finite."""
+        for param, blank in zip(self.params, self._blank, strict=True):
+            param.data = blank
         self.full.untyped_storage().resize_(0)
 
 
@@ -150,7 +162,7 @@ class Unit:
                 each.wait()
 
 
-def _repoint(param: nn.Parameter, view: Tensor) -> None:
-    """The same Parameter object on other memory: ties, names and hooks stay."""
-    param.grad = None
-    param.data = view
+def _blank(like: Tensor) -> Tensor:
+    """One element that no computation mistakes for a value."""
+    blank = torch.nan if like.is_floating_point() else torch.iinfo(like.dtype).max
+    return torch.full((), blank, dtype=like.dtype, device=like.device)

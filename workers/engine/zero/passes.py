@@ -34,6 +34,8 @@ class Passes:
         self._reduces_each = stage.reduce is Reduce.EACH
         self._reducing = False
         self._launches = self._list(())
+        for unit in units:
+            unit.whole = not self._gathers
         self.phase = Phase.IDLE
         self.gathered_bytes = 0
         self.gathered_peak_bytes = 0
@@ -135,9 +137,10 @@ class Passes:
         self._launches.allow_next_gather(unit.index)
 
     def _gather(self, unit: Unit) -> None:
-        self.gathered_bytes += unit.size_bytes
-        self.gathered_peak_bytes = max(self.gathered_peak_bytes, self.gathered_bytes)
-        unit.whole = True
+        if not unit.whole:
+            unit.whole = True
+            self.gathered_bytes += unit.size_bytes
+            self.gathered_peak_bytes = max(self.gathered_peak_bytes, self.gathered_bytes)
         for flat in unit.flats:
             flat.refill()
             unit.pending.append(self._collectives.gather(flat.full, self._state.outgoing(flat)))
