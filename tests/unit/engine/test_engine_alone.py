@@ -15,6 +15,7 @@ from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
 from workers.engine.tiers.protocol import StateKey
+from workers.engine.zero.collectives import Collectives, Pending
 from workers.engine.zero.engine import ZeroEngine
 from workers.engine.zero.optimizer import OptimizerConfig
 from workers.layout.interval import Interval
@@ -214,6 +215,37 @@ def test_backward_outside_a_micro_step_is_refused_at_stage_3() -> None:
     with pytest.raises(RuntimeError, match="outside micro_step"):
         loss.backward()
     assert engine.footprint().gathered_bytes == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_peer_that_dies_after_all_agreed_leaves_a_whole_step_and_shows_in_the_next_call(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precision = Precision(params=dtype)
+    engine, other = (engine_at(net(), Seat(), stage=2, precision=precision) for _ in range(2))
+    for each in (engine, other):
+        train(each, range(2))
+        each.micro_step(batch(9), weight=1.0, last=True)
+    told: list[str] = []
+
+    def gather(self: Collectives, full: Tensor, shard: Tensor, *, name: str = "all_gather") -> Pending:
+        if name == "agree":
+            return original(self, full, shard, name=name)
+        told.append(name)
+        raise RuntimeError("connection closed by peer")
+
+    original = Collectives.gather
+    outcome = other.step(lr_scale=1.0)
+    monkeypatch.setattr(Collectives, "gather", gather)
+    assert engine.step(lr_scale=1.0) == outcome
+    assert equal(state(engine), state(other))
+    assert engine.scalars() == other.scalars()
+    assert len(told) == 1
+    with pytest.raises(RuntimeError, match="closed by peer"):
+        engine.micro_step(batch(1), weight=1.0, last=True)
+    monkeypatch.undo()
+    held = engine.rejoin(Seat())
+    assert equal(dict(held.values), state(other))
 
 
 class Meddler(Net):

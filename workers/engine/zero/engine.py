@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import traceback
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -84,20 +86,16 @@ class ZeroEngine:
         self._join(group, fill=True)
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> Tensor:
-        try:
+        with self._at_work():
             if weight == 0.0:
                 return self._surplus(batch, last=last)
             return self._forward_backward(batch, weight=weight, last=last)
-        except BaseException:
-            self._passes.abandon()
-            raise
 
     def step(self, *, lr_scale: float, tally: Sequence[float] = ()) -> StepOutcome:
-        try:
+        """Either raises and has changed nothing, or returns and the step is done; a peer that dies after all had agreed
+        shows in the next call."""
+        with self._at_work():
             return self._step(lr_scale, tally)
-        except BaseException:
-            self._passes.abandon()
-            raise
 
     def tensors(self) -> Mapping[str, TensorMeta]:
         return self._metas
@@ -118,6 +116,7 @@ class ZeroEngine:
         for unit in self._units:
             self._publish(unit, unit.flats)
         self._settle()
+        self._raise_failure()
 
     def scalars(self) -> dict[str, Any]:
         return {"steps": dict(zip(self._param_names, self._steps, strict=True))}
@@ -162,6 +161,7 @@ class ZeroEngine:
 
     def _join(self, group: dist.ProcessGroup, *, fill: bool) -> None:
         stage = self._stage
+        self._failure: RuntimeError | None = None
         self._collectives = collectives = Collectives(group, self._device)
         self._state = TrainingState(
             stage=stage, precision=self._precision, placement=self._placement, units=self._units
@@ -281,13 +281,40 @@ class ZeroEngine:
         """The parameters follow their masters; where ranks hold parts of the master, the parts are gathered."""
         for flat in flats:
             self._state.derive_params(flat)
-            if self._stage.gather is Gather.AFTER_STEP:
-                unit.pending.append(self._collectives.gather(flat.full, flat.own))
+            if self._stage.gather is Gather.AFTER_STEP and self._failure is None:
+                with self._keeping_failure():
+                    unit.pending.append(self._collectives.gather(flat.full, flat.own))
 
     def _settle(self) -> None:
         """No message between steps: one that nobody takes any more would stall its connection."""
         for unit in self._units:
-            unit.wait()
+            if self._failure is None:
+                with self._keeping_failure():
+                    unit.wait()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self._raise_failure()
+        try:
+            yield
+        except BaseException:
+            self._passes.abandon()
+            raise
+
+    @contextmanager
+    def _keeping_failure(self) -> Iterator[None]:
+        """For collectives after the point of no return: the update must reach every unit, then the failure is told."""
+        try:
+            yield
+        except RuntimeError as error:
+            # The frames hold the group, whose owner wants to destroy it.
+            traceback.clear_frames(error.__traceback__)
+            self._failure = error
+            self._passes.abandon()
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def _held(self) -> Held:
         mine, rank = self.layout(), self._collectives.rank
