@@ -72,17 +72,21 @@ def test_an_exception_of_the_users_code_fails_the_job_with_its_own_words(bench: 
     assert any("Traceback" in line["text"] and "no label" in line["text"] for line in lines)
 
 
-def test_a_new_attempt_ends_what_a_killed_controller_left_and_goes_on(bench: Bench) -> None:
-    spec = paced(stage=2, steps=120, every_steps=10)
+def test_a_new_controller_adopts_the_workers_of_a_killed_one(bench: Bench) -> None:
+    spec = paced(stage=2, steps=4000, pause_s=0.02)
     with bench.attempt(spec, workers=2, job="left") as attempt:
-        attempt.wait_step(15)
-        left = attempt.service.pids()
+        attempt.wait_step(10)
+        pids = attempt.service.pids()
         os.kill(attempt.process.pid, signal.SIGKILL)
         attempt.process.wait()
+        before = attempt.service.last.step
     with bench.attempt(spec, workers=2, job="left", number=2) as attempt:
-        attempt.wait_step(20)
-        assert gone(left)
-        assert not set(left) & set(attempt.service.pids())
+        attempt.wait_step(before + 1)
+        assert attempt.service.pids() == pids, "the same processes go on"
+        assert attempt.service.events("adopted")[0].step >= before
+        assert attempt.service.last.generation == 1
+        attempt.scale(3)
+        attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
         pids = attempt.service.pids()
         end_process(attempt.process)
         assert gone(pids), "SIGTERM of a controller leaves no worker"

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import ray
-from ray.util import list_named_actors
 
 from service.domain.wire import Brief, Outcome
+from workers.controller import adoption
 from workers.controller.controller import Controller
-from workers.controller.group import WorkerGroup, end_leftovers, worker_options
+from workers.controller.group import WorkerGroup, worker_options
 from workers.controller.rendezvous import RendezvousPoint
 from workers.controller.uplink import HttpTransport, Superseded, Uplink
 
@@ -62,17 +62,18 @@ def main(argv: list[str]) -> int:
 
 def _drive(brief: Brief, uplink: Uplink) -> int:
     _claim_log_folder(brief)
-    left = end_leftovers(brief, names=lambda: list_named_actors(all_namespaces=False))
-    if left:
-        log.warning("ended what earlier attempts left behind: %s", ", ".join(left))
     options = worker_options(
         brief,
         cluster_has_gpus=ray.cluster_resources().get("GPU", 0) > 0,  # type: ignore[no-untyped-call]
         environment={key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ},
     )
     group = WorkerGroup(brief, options=options)
-    meeting_point = RendezvousPoint(brief)
+    left = adoption.find(brief)
+    for actor, adopted in left.workers:
+        group.adopt(actor, adopted)
+    meeting_point = RendezvousPoint(brief, left=left.stores)
     controller = Controller(brief, uplink=uplink, group=group, meeting_point=meeting_point)
+    controller.adopt([adopted for _, adopted in left.workers])
     told_to_end = threading.Event()
 
     def on_sigterm(signum: int, frame: object) -> None:

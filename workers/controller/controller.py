@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from service.domain.wire import Brief, Outcome
+from workers.controller.adoption import present_generation
 from workers.controller.generation import Cause, Generation, origin_after_loss, stopped_at
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.inbox import News, sort
 from workers.controller.recruits import Recruits
 from workers.controller.rendezvous import MeetingPoint
-from workers.controller.sizing import Resize, first_members, next_members, seated
+from workers.controller.sizing import Resize, next_members, regrouped
 from workers.controller.state import Purpose, State, phase
 from workers.controller.timeline import Timeline, worker_reports
 from workers.controller.uplink import Standing, Uplink
 from workers.worker.messages import (
+    Adopted,
     Broken,
     Crashed,
     Finished,
@@ -33,7 +34,6 @@ from workers.worker.messages import (
     Joined,
     Left,
     Origin,
-    Ready,
     Resumed,
     Save,
     Saved,
@@ -81,6 +81,7 @@ class Controller:
         self._furthest = -1
         self._losses = 0
         self._requested: str | None = None
+        self._disowned = False
         self._leave_wanted = False
         self._outcome: Outcome | None = None
 
@@ -88,11 +89,26 @@ class Controller:
         """Asked from outside (SIGTERM): end at once and leave no worker behind."""
         self._leave_wanted = True
 
+    def adopt(self, found: Sequence[Adopted]) -> None:
+        """Go on with what an earlier controller left: as it is where it makes steps, else from what it holds."""
+        generation = self._generation = present_generation(found)
+        if generation is None:
+            return
+        self._number = generation.number
+        self._advance(max(each.step for each in found))
+        if generation.stands:
+            self._timeline.adopted(generation, self._step)
+            self._enter(State.RUNNING)
+        else:
+            self._collect(generation)
+
     def run(self) -> Outcome:
         try:
             while self._outcome is None:
                 self._turn()
         finally:
+            if self._outcome is not None and self._outcome.result == "superseded":
+                self._group.release_all()
             self._group.end_all()
         return self._outcome
 
@@ -110,6 +126,7 @@ class Controller:
             self._hear(worker, news)
         for death in haul.deaths:
             self._lose(death)
+        self._disowned |= haul.disowned
         self._meeting_point.keep_alive()
         self._obey()
         self._decide()
@@ -122,10 +139,7 @@ class Controller:
 
     def _hear(self, worker: str, news: News) -> None:
         generation = self._generation
-        if isinstance(news, Ready):
-            if worker in self._group:
-                self._group[worker].ready = news
-        elif isinstance(news, Crashed):
+        if isinstance(news, Crashed):
             self._crashed(worker, news)
         elif generation is None:
             return
@@ -150,14 +164,7 @@ class Controller:
 
     def _crashed(self, worker: str, crash: Crashed) -> None:
         """In a generation it is the job's failure; a recruit's alone is not, unless nobody got further."""
-        self._uplink.event(
-            "worker_crashed",
-            step=crash.step,
-            generation=crash.generation,
-            worker=worker,
-            reason=crash.reason,
-            trace=crash.trace[-4000:],
-        )
+        self._timeline.crashed(worker, crash)
         if self._generation is None or worker in self._generation.participants:
             cause = "user" if crash.cause == "user" else "system"
             self._end(Outcome(result="failed", cause=cause, reason=crash.reason))
@@ -190,7 +197,7 @@ class Controller:
 
     def _obey(self) -> None:
         orders = self._uplink.orders
-        if self._uplink.superseded:
+        if self._uplink.superseded or self._disowned:
             self._end(Outcome(result="superseded", reason="another attempt has taken over"))
         elif orders.action == "cancel":
             self._end(Outcome(result="cancelled"))
@@ -233,33 +240,24 @@ class Controller:
     def _desired(self) -> int:
         return max(1, self._uplink.orders.workers)
 
-    def _survivors(self) -> tuple[str, ...]:
-        members = self._generation.members if self._generation is not None else ()
-        return tuple(worker for worker in members if worker in self._group)
-
-    def _givers(self) -> tuple[str, ...]:
-        """Leavers of a generation that broke, whose pieces the next one still needs."""
-        leavers = self._generation.leavers if self._generation is not None else ()
-        return tuple(worker for worker in leavers if worker in self._group)
+    def _living(self, workers: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(worker for worker in workers if worker in self._group)
 
     def _gather(self) -> None:
-        """No generation runs. Survivors go on by themselves where they are enough; a new attempt waits for all."""
-        survivors = self._survivors()
-        minimum = min(self._brief.spec.workers.min, self._desired)
-        kept = (*survivors, *self._givers())
-        self._recruits.fill(self._desired + len(kept) - len(survivors), kept)
-        crew = replace(self._recruits.crew(kept), members=survivors)
-        if survivors and len(survivors) >= minimum:
-            self._form(Resize(members=survivors, leavers=self._givers()), self._cause, self._origin)
-        elif survivors and len(survivors) + len(crew.ready) >= minimum:
-            joiners = crew.ready[: minimum - len(survivors)]
-            resize = Resize(members=seated(survivors, joiners), leavers=self._givers())
+        """No generation runs: begin, or go on with those that are left, as soon as they are enough."""
+        survivors = self._living(self._generation.members) if self._generation else ()
+        givers = self._living(self._generation.leavers) if self._generation else ()
+        self._recruits.fill(self._desired + len(givers), (*survivors, *givers))
+        resize = regrouped(
+            survivors,
+            givers,
+            self._recruits.crew((*survivors, *givers)),
+            desired=self._desired,
+            minimum=min(self._brief.spec.workers.min, self._desired),
+            waited_s=self._recruits.waited_s(),
+        )
+        if resize is not None:
             self._form(resize, self._cause, self._origin)
-        elif not survivors:
-            waited_s = self._recruits.waited_s()
-            first = first_members(crew, desired=self._desired, minimum=minimum, waited_s=waited_s)
-            if first is not None:
-                self._form(Resize(members=first), self._cause, self._origin)
 
     def _form(self, resize: Resize, cause: Cause, origin: Origin) -> None:
         before = len(self._generation.members) if self._generation is not None else 0

@@ -6,7 +6,7 @@ Names are derived from job, attempt and worker, so that a later attempt finds wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from ray.exceptions import RayActorError, RayError
 
 from service.domain.wire import Brief
 from workers.worker.actor import Worker
-from workers.worker.messages import Ready, Report
+from workers.worker.messages import Adopted, NotOwner, Ready, Report
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,11 @@ class Death:
 
 @dataclass(slots=True, kw_only=True)
 class Haul:
-    """What one poll brought."""
+    """What one poll brought. `disowned`: a newer attempt has adopted these workers."""
 
     reports: list[tuple[str, Report]] = field(default_factory=list)
     deaths: list[Death] = field(default_factory=list)
+    disowned: bool = False
 
 
 class WorkerGroup:
@@ -100,18 +101,28 @@ class WorkerGroup:
         for worker in list(self._hands):
             self.end(worker)
 
+    def release_all(self) -> None:
+        """End those that no newer attempt has adopted; each decides for itself."""
+        for worker in list(self._hands):
+            self.tell(worker, "release")
+        self._hands.clear()
+
+    def adopt(self, actor: Any, adopted: Adopted) -> None:
+        """A worker of an earlier attempt is this one's now."""
+        self._hands[adopted.worker_id] = Hand(id=adopted.worker_id, actor=actor, ready=adopted.ready)
+
     def tell(self, worker: str, method: str, *args: object) -> None:
         """Call without waiting; a worker that is gone is noticed by the next poll."""
         hand = self._hands.get(worker)
         if hand is not None:
-            getattr(hand.actor, method).remote(*args)
+            getattr(hand.actor, method).remote(self._brief.attempt_number, *args)
 
     def poll(self, wait_s: float) -> Haul:
         """New reports and deaths, waiting up to `wait_s` for the first."""
         haul = Haul()
         for hand in self._hands.values():
             if hand.fetching is None:
-                hand.fetching = hand.actor.fetch.remote(hand.after, FETCH_S)
+                hand.fetching = hand.actor.fetch.remote(self._brief.attempt_number, hand.after, FETCH_S)
         by_ref = {hand.fetching: hand for hand in self._hands.values()}
         if not by_ref:
             return haul
@@ -130,12 +141,16 @@ class WorkerGroup:
             self._hands.pop(hand.id, None)
             haul.deaths.append(Death(hand=hand, reason=_first_line(error)))
             return
+        except NotOwner:
+            haul.disowned, numbered = True, []
         except RayError as error:
             log.error("worker %s did not answer: %s", hand.id, error)
             numbered = []
         hand.fetching = None
         for number, report in numbered:
             hand.after = number
+            if isinstance(report, Ready):
+                hand.ready = report
             haul.reports.append((hand.id, report))
 
 
@@ -162,17 +177,6 @@ def actor_name(brief: Brief, worker: str) -> str:
 
 def job_prefix(brief: Brief) -> str:
     return f"elastane:{brief.job_id}:"
-
-
-def end_leftovers(brief: Brief, *, names: Callable[[], list[str]]) -> list[str]:
-    """Kill what earlier attempts of this job left behind; returns their names."""
-    left = [name for name in names() if name.startswith(job_prefix(brief))]
-    for name in left:
-        try:
-            ray.kill(ray.get_actor(name, namespace=brief.namespace), no_restart=True)
-        except ValueError:
-            log.info("actor %s went by itself", name)
-    return left
 
 
 def _first_line(error: BaseException) -> str:

@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import ray
@@ -74,9 +75,12 @@ class MeetingPoint(Protocol):
 class RendezvousPoint:
     """The controller's side of it: starts the actor, asks it often enough, replaces it when it died."""
 
-    def __init__(self, brief: Brief) -> None:
+    def __init__(self, brief: Brief, *, left: Sequence[Any] = ()) -> None:
+        """`left`: those of an earlier controller; the newest serves the generation that stands, and so it goes on."""
         self._brief = brief
-        self._actor = self._start()
+        for actor in left[:-1]:
+            ray.kill(actor, no_restart=True)
+        self._actor = left[-1] if left else self._start()
         self._address: StoreAddress | None = None
         self._asking: Any = self._actor.address.remote()
 

@@ -62,6 +62,24 @@ def first_members(crew: Crew, *, desired: int, minimum: int, waited_s: float) ->
     return None
 
 
+def regrouped(
+    survivors: tuple[str, ...], givers: tuple[str, ...], crew: Crew, *, desired: int, minimum: int, waited_s: float
+) -> Resize | None:
+    """Who goes on where no generation runs: survivors by themselves where they are enough, else with as many joiners
+    as that takes; without survivors, as at the beginning. None: it is too early.
+
+    givers: leavers of a generation that broke, whose pieces the next one still needs.
+    """
+    if not survivors:
+        first = first_members(crew, desired=desired, minimum=minimum, waited_s=waited_s)
+        return None if first is None else Resize(members=first)
+    lacking = max(0, minimum - len(survivors))
+    if lacking > len(crew.ready):
+        return None
+    members = seated(survivors, crew.ready[:lacking]) if lacking else survivors
+    return Resize(members=members, leavers=givers)
+
+
 def seated(survivors: Sequence[str], joiners: Sequence[str]) -> tuple[str, ...]:
     """The rank order that keeps most of evenly cut state where it is: joiners between survivors, not behind them."""
     if not survivors:

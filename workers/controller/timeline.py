@@ -9,7 +9,7 @@ from service.domain.wire import CheckpointReport, WorkerReport
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.uplink import Uplink
-from workers.worker.messages import Saved
+from workers.worker.messages import Crashed, Saved
 
 
 class Timeline:
@@ -47,6 +47,20 @@ class Timeline:
             node=ready.node if ready else None,
             reason=death.reason,
         )
+
+    def crashed(self, worker: str, crash: Crashed) -> None:
+        self._uplink.event(
+            "worker_crashed",
+            step=crash.step,
+            generation=crash.generation,
+            worker=worker,
+            reason=crash.reason,
+            trace=crash.trace[-4000:],
+        )
+
+    def adopted(self, generation: Generation, step: int) -> None:
+        workers = len(generation.members)
+        self._uplink.event("adopted", step=step, generation=generation.number, workers=workers, redone_steps=0)
 
     def saved(self, saved: Saved) -> None:
         at = self._now()

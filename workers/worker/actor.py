@@ -20,7 +20,19 @@ import ray
 from service.domain.wire import Brief
 from workers.worker import failure
 from workers.worker.journal import Journal, capture_output
-from workers.worker.messages import Crashed, Finished, Inventory, Join, Line, Ready, Report, Save, Stopped
+from workers.worker.messages import (
+    Adopted,
+    Crashed,
+    Finished,
+    Inventory,
+    Join,
+    Line,
+    NotOwner,
+    Ready,
+    Report,
+    Save,
+    Stopped,
+)
 from workers.worker.outbox import Outbox
 from workers.worker.wishes import Wishes
 
@@ -42,6 +54,10 @@ class Worker:
         self._wishes = Wishes()
         self._orders: queue.Queue[Order] = queue.Queue()
         self._member: Member | None = None
+        self._owner = self._brief.attempt_number
+        self._ready: Ready | None = None
+        self._members: tuple[str, ...] = ()
+        self._training = False
         self._journal = Journal(
             Path(self._brief.log_folder) / f"{worker_id}.jsonl", worker_id=worker_id, tell=self._outbox.put
         )
@@ -49,34 +65,65 @@ class Worker:
         self._thread = threading.Thread(target=self._live, name="elastane-training", daemon=True)
         self._thread.start()
 
-    # ---- control: answers at once --------------------------------------------------------------------------------
+    # ---- control: answers at once; `attempt` says who asks ------------------------------------------------------
+
+    @ray.method(concurrency_group="control")
+    def adopt(self, attempt: int) -> Adopted:
+        """From now on only this attempt (or a newer one) is obeyed; training goes on. Raises NotOwner."""
+        self._check(attempt)
+        self._owner = attempt
+        member = self._member
+        if member is not None:
+            member.checkpoints.adopt(attempt)
+        return Adopted(
+            worker_id=self._id,
+            ready=self._ready,
+            generation=member.place.generation if member else 0,
+            members=self._members,
+            training=self._training,
+            step=member.step if member else 0,
+        )
 
     @ray.method(concurrency_group="reports")
-    def fetch(self, after: int, wait_s: float) -> list[tuple[int, Report]]:
+    def fetch(self, attempt: int, after: int, wait_s: float) -> list[tuple[int, Report]]:
         """The reports numbered above `after`, as soon as there are any."""
+        self._check(attempt)
         return self._outbox.fetch(after=after, wait_s=wait_s)
 
     @ray.method(concurrency_group="control")
-    def order(self, order: Order) -> None:
+    def order(self, attempt: int, order: Order) -> None:
         """Queue a join or a save: done when the training thread is free."""
+        self._check(attempt)
         self._orders.put(order)
 
     @ray.method(concurrency_group="control")
-    def stop(self, generation: int) -> None:
+    def stop(self, attempt: int, generation: int) -> None:
         """Wish for a stop at the next boundary that the group agrees on."""
+        self._check(attempt)
         self._wishes.stop(generation)
 
     @ray.method(concurrency_group="control")
-    def save(self, generation: int, request_id: str) -> None:
+    def save(self, attempt: int, generation: int, request_id: str) -> None:
         """Wish for a checkpoint at the next boundary."""
+        self._check(attempt)
         self._wishes.save(generation, request_id)
 
     @ray.method(concurrency_group="control")
-    def abort(self, generation: int) -> None:
+    def abort(self, attempt: int, generation: int) -> None:
         """End the generation's collectives: a peer is gone. What waits in one fails now."""
-        member = self._member
-        if member is not None:
-            member.owner.void(generation)
+        self._check(attempt)
+        if self._member is not None:
+            self._member.owner.void(generation)
+
+    @ray.method(concurrency_group="control")
+    def release(self, attempt: int) -> None:
+        """End this process, unless a newer attempt has adopted it."""
+        self._check(attempt)
+        os._exit(0)
+
+    def _check(self, attempt: int) -> None:
+        if attempt < self._owner:
+            raise NotOwner(f"worker {self._id} belongs to attempt {self._owner}, attempt {attempt} asks too late")
 
     # ---- the training thread -------------------------------------------------------------------------------------
 
@@ -104,7 +151,8 @@ class Worker:
         )
         self._member.warm()
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
-        self._outbox.put(Ready(pid=os.getpid(), node=node, device=str(chosen), warm_s=time.monotonic() - began))
+        self._ready = Ready(pid=os.getpid(), node=node, device=str(chosen), warm_s=time.monotonic() - began)
+        self._outbox.put(self._ready)
 
     def _next_order(self) -> Order:
         while True:
@@ -137,12 +185,16 @@ class Worker:
     def _join(self, member: Member, order: Join) -> None:
         from workers.worker.loop import Ending  # noqa: PLC0415
 
-        self._journal.generation = order.generation
+        self._journal.generation, self._members = order.generation, order.members
         self._journal.rank = order.members.index(self._id) if self._id in order.members else None
         member.join(order)
         if self._id not in order.members:
             return
-        ending = member.train()
+        self._training = True
+        try:
+            ending = member.train()
+        finally:
+            self._training = False
         if ending is Ending.FINISHED:
             self._outbox.put(Finished(generation=order.generation, step=member.step))
         elif ending is Ending.STOPPED:

@@ -53,10 +53,16 @@ class Checkpoints:
         """`pinned`: snapshots are copied from a GPU."""
         self._brief = brief
         self._store = open_store(brief.checkpoint_uri)
+        self._attempt = brief.attempt_number
         self._claimed = False
         self._memory = SnapshotMemory(pinned=pinned)
         self._saver = BackgroundSaver()
         self._ties: Mapping[str, str] = {}
+
+    def adopt(self, attempt: int) -> None:
+        """A newer attempt drives this worker now, and no older one may publish."""
+        claims.claim(self._store, job=self._brief.job_id, attempt=attempt)
+        self._attempt = attempt
 
     # ---- saving --------------------------------------------------------------------------------------------------
 
@@ -131,7 +137,7 @@ class Checkpoints:
         return Ticket(
             job=self._brief.job_id,
             step=step,
-            attempt=self._brief.attempt_number,
+            attempt=self._attempt,
             rank=place.rank,
             world_size=place.world_size,
             samples=step * spec.training.batch_size,
@@ -207,8 +213,8 @@ class Checkpoints:
     def _claim(self) -> None:
         """Once per worker: from now on no older attempt may write, and what it left half written goes."""
         if not self._claimed:
-            claims.claim(self._store, job=self._brief.job_id, attempt=self._brief.attempt_number)
-            catalogue.collect(self._store, job=self._brief.job_id, attempt=self._brief.attempt_number)
+            claims.claim(self._store, job=self._brief.job_id, attempt=self._attempt)
+            catalogue.collect(self._store, job=self._brief.job_id, attempt=self._attempt)
             self._claimed = True
 
 

@@ -61,7 +61,7 @@ class Member:
         self.place = Place(generation=0, rank=-1, world_size=0)
         self._nodes: tuple[str, ...] = ()
         self._holdings = Holdings(brief.spec, device)
-        self._checkpoints = Checkpoints(brief)
+        self.checkpoints = Checkpoints(brief)
         self._loader: Loader | None = None
         self._pace = Pace()
         self._saved_step = -1
@@ -172,7 +172,7 @@ class Member:
         request_id = self._wishes.take_save(self.place.generation)
         if self._saved_step != step:
             self._saved_step = step
-            self._saved = self._checkpoints.save(
+            self._saved = self.checkpoints.save(
                 step,
                 engine=self._holdings.engine,
                 place=self.place,
@@ -244,7 +244,7 @@ class Member:
     def _load_from_disk(self) -> Loaded:
         """The newest whole checkpoint; without one, step 0 with a new model, as a new job has it."""
         engine = self._holdings.take_place(self.owner.group)
-        found = self._checkpoints.load_newest(engine, place=self.place, owner=self.owner)
+        found = self.checkpoints.load_newest(engine, place=self.place, owner=self.owner)
         for line in found.passed_over:
             self._outbox.put(Line(at=datetime.now(UTC), level="warning", text=line, rank=self.place.rank))
         if found.step is not None:

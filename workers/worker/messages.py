@@ -79,6 +79,22 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """What a worker is doing when a new controller finds it. `training`: its generation stands and makes steps."""
+
+    worker_id: str
+    ready: Ready | None
+    generation: int
+    members: tuple[str, ...]
+    training: bool
+    step: int
+
+
+class NotOwner(Exception):
+    """A newer attempt has adopted this worker: the caller must leave it alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
     """The group stands and the state of `step` is loaded. `source`: where it came from."""
 

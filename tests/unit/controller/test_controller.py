@@ -6,9 +6,12 @@ import pytest
 
 from tests.unit.controller.troupe import Troupe
 from workers.controller.controller import ANSWER_S, LOSSES
+from workers.controller.group import Hand
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
 from workers.worker.messages import (
+    Adopted,
+    Broken,
     Crashed,
     Finished,
     FromDisk,
@@ -16,6 +19,7 @@ from workers.worker.messages import (
     Holding,
     Inventory,
     Joined,
+    Ready,
     Save,
     Saved,
     SaveFailed,
@@ -322,3 +326,57 @@ def test_a_last_step_that_could_not_be_saved_is_no_success() -> None:
     troupe.report("w1", Finished(generation=1, step=100))
     troupe.turn()
     assert troupe.outcome.result == "failed"
+
+
+def adopting(*found: Adopted) -> Troupe:
+    troupe = Troupe(workers=2, stage=0)
+    for each in found:
+        troupe.group.hands[each.worker_id] = Hand(id=each.worker_id, actor=None, ready=each.ready)
+    troupe.controller.adopt(found)
+    return troupe
+
+
+def left(worker: str, *, generation: int = 4, training: bool = True) -> Adopted:
+    ready = Ready(pid=int(worker[1:]), node="n", device="cpu", warm_s=1.0)
+    return Adopted(
+        worker_id=worker, ready=ready, generation=generation, members=("w1", "w2"), training=training, step=30
+    )
+
+
+def test_workers_that_make_steps_are_adopted_without_a_pause() -> None:
+    troupe = adopting(left("w1"), left("w2"))
+    troupe.turn()
+    assert troupe.uplink.shown.phase == "running"
+    assert (troupe.uplink.shown.generation, troupe.uplink.shown.step) == (4, 30)
+    assert troupe.group.told == []
+    assert "adopted" in troupe.uplink.kinds()
+    assert troupe.group.born == 0
+
+
+def test_a_member_that_is_missing_at_adoption_means_a_new_generation_of_the_rest() -> None:
+    troupe = adopting(left("w1"))
+    assert [worker for worker, _ in troupe.told("abort")] == ["w1"]
+    piece = Piece("t", Interval(0, 12))
+    holdings = (Holding(step=30, pieces=(piece,)),)
+    troupe.report("w1", Broken(generation=4, step=30, error="reset", holdings=holdings, whole={"t": 12}))
+    troupe.turn()
+    join = troupe.newest()
+    assert (join.generation, join.members) == (5, ("w1",))
+    assert join.origin == FromMembers(step=30, holders=("w1",))
+
+
+def test_joiners_of_a_lost_controller_join_the_new_one() -> None:
+    joiner = left("w3", generation=0, training=False)
+    troupe = adopting(left("w1"), left("w2"), joiner)
+    troupe.order(workers=3)
+    troupe.turn()
+    assert troupe.told("stop") == [("w1", (4,))]
+
+
+def test_who_was_disowned_leaves_its_workers_alone() -> None:
+    troupe = running(workers=2)
+    troupe.group.haul.disowned = True
+    troupe.turn()
+    assert troupe.outcome.result == "superseded"
+    assert troupe.controller.run().result == "superseded"
+    assert (troupe.group.released, troupe.group.ended) == (["w1", "w2"], [])

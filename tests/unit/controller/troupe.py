@@ -22,6 +22,7 @@ class FakeGroup:
     haul: Haul = field(default_factory=Haul)
     told: list[tuple[str, str, tuple[Any, ...]]] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    released: list[str] = field(default_factory=list)
     born: int = 0
 
     def __contains__(self, worker: str) -> bool:
@@ -50,12 +51,19 @@ class FakeGroup:
         for worker in list(self.hands):
             self.end(worker)
 
+    def release_all(self) -> None:
+        self.released = list(self.hands)
+        self.hands.clear()
+
     def tell(self, worker: str, method: str, *args: Any) -> None:
         if worker in self.hands:
             self.told.append((worker, method, args))
 
     def poll(self, wait_s: float) -> Haul:
         haul, self.haul = self.haul, Haul()
+        for worker, report in haul.reports:
+            if isinstance(report, Ready) and worker in self.hands:
+                self.hands[worker].ready = report
         return haul
 
 
