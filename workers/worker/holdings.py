@@ -1,6 +1,6 @@
 """The state that a worker holds, and of which steps: in its engine, outlived from a former group, mirrored in memory.
 
-A state that a failed exchange or a torn step left undefined is offered to nobody.
+A state that a failed exchange left undefined is offered to nobody.
 """
 
 from __future__ import annotations
@@ -98,12 +98,9 @@ class Holdings:
 
     # ---- steps ---------------------------------------------------------------------------------------------------
 
-    def advancing(self) -> None:
-        """Stage 0 changes nothing before the group agreed, and nothing can fail after; above it a failure may tear."""
-        self._defined = self._spec.stage == 0
-
     def advanced(self, step: int, *, skipped: bool) -> None:
-        self.step, self._defined, self.pristine = step, True, False
+        """The engine's step either raises and has changed nothing, or it is done: the state is never torn."""
+        self.step, self.pristine = step, False
         self.skipped += skipped
 
     def _present(self) -> Source | None:

@@ -56,10 +56,6 @@ class Host(Protocol):
 
     def orphaned(self) -> bool: ...
 
-    def advancing(self) -> None:
-        """The state may change from now on."""
-        ...
-
     def advanced(self, step: int, *, skipped: bool, busy_s: float) -> int:
         """The state is that of `step`, which took `busy_s`. Answers how many steps were skipped so far."""
         ...
@@ -123,7 +119,6 @@ class Loop:
         tally = self._tally(step, loss)
         scale = lr_scale(step, schedule=self._spec.training.schedule, steps=self._spec.training.steps)
         began = time.perf_counter()
-        self._host.advancing()
         outcome = self._engine.step(lr_scale=scale, tally=tally)
         now = time.perf_counter()
         agreeing_s = self._engine.traffic().waited_s - waited - clock.comm_s

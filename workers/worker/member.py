@@ -152,9 +152,6 @@ class Member:
     def orphaned(self) -> bool:
         return self._orphaned()
 
-    def advancing(self) -> None:
-        self._holdings.advancing()
-
     def advanced(self, step: int, *, skipped: bool, busy_s: float) -> int:
         now = time.perf_counter()
         self._holdings.advanced(step, skipped=skipped)

@@ -31,8 +31,6 @@ class ScriptedHost:
     def orphaned(self) -> bool:
         return self.is_orphaned
 
-    def advancing(self) -> None: ...
-
     def advanced(self, step: int, *, skipped: bool, busy_s: float) -> int:
         self.done.append(step)
         self.skipped += skipped
