@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.claims.training import OPTIMIZER
+from workers.engine.zero.unit import UnitRule
+from workers.models.recompute import recompute
 
 WIDTH = 6
 
@@ -120,6 +122,14 @@ class Recomputed(nn.Module):
         return x.square().mean()
 
 
+class RecomputedInside(Branches):
+    """Blocks whose forward is wrapped, so that their hooks stay outside the recomputation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        recompute(self.blocks)
+
+
 class Repeated(nn.Module):
     """One set of blocks applied twice, the second time in reverse."""
 
@@ -174,6 +184,7 @@ class Scenario:
     micros: Callable[[int], Sequence[Micro]]
     steps: int = 3
     clip_norm: float | None = 0.1
+    units: UnitRule = field(default_factory=UnitRule)
     before: Callable[[nn.Module, int], None] = field(default=lambda model, step: None)
 
     def build(self) -> nn.Module:

@@ -16,6 +16,7 @@ from tests.claims.scenarios import (
     Micro,
     Odd,
     Recomputed,
+    RecomputedInside,
     Repeated,
     Scenario,
     Tied,
@@ -25,6 +26,7 @@ from tests.claims.scenarios import (
 from tests.claims.training import zero_engine
 from workers.engine.states import StateKind
 from workers.engine.zero.engine import ZeroEngine
+from workers.engine.zero.unit import UnitRule
 
 
 def _plain(count: int, way: str = "head") -> list[Micro]:
@@ -68,6 +70,11 @@ SCENARIOS = {
     "blocks_under_reentrant_recomputation": Scenario(
         model=partial(Recomputed, Layer, reentrant=True), micros=lambda step: _plain(3)
     ),
+    "blocks_that_recompute_inside": Scenario(model=RecomputedInside, micros=lambda step: _plain(3)),
+    "units_of_several_modules": Scenario(
+        model=Branches, micros=lambda step: _plain(4, "skip1 head"), units=UnitRule(min_params=150)
+    ),
+    "every_linear_a_unit": Scenario(model=Branches, micros=lambda step: _plain(4), units=UnitRule(layers=["Linear"])),
     "blocks_used_twice": Scenario(model=Repeated, micros=lambda step: _plain(3)),
     "blocks_used_twice_under_reentrant_recomputation": Scenario(
         model=partial(Recomputed, Layer, reentrant=True, repeats=2), micros=lambda step: _plain(3)
@@ -101,7 +108,7 @@ def _all_scenarios(rank: int, world: int) -> dict[str, list[tuple[list[tuple[str
         ends[name] = []
         for stage in range(4):
             model = scenario.build()
-            engine = zero_engine(model, world_group(), stage=stage, clip_norm=scenario.clip_norm)
+            engine = zero_engine(model, world_group(), stage=stage, clip_norm=scenario.clip_norm, units=scenario.units)
             norms = _run(engine, scenario, model, rank, world)
             assert engine.footprint().gathered_bytes == 0, f"{name}, stage {stage}: whole units left"
             ends[name].append((_masters(engine, rank), norms))
