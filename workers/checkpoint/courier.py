@@ -29,6 +29,7 @@ class StoreCourier:
         rank: int,
         world_size: int,
         patience_s: float,
+        look_every_s: float = LOOK_EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -38,7 +39,8 @@ class StoreCourier:
         self._expected = {f"{self._stem}{other:05d}{PARTIAL}" for other in range(1, world_size)}
         self._patience_s = patience_s
         self._clock = clock
-        self._looked_at = -LOOK_EVERY_S
+        self._look_every_s = look_every_s
+        self._look_at = 0.0
         self._gave_up_at: float | None = None
 
     def send(self, text: str) -> None:
@@ -49,9 +51,9 @@ class StoreCourier:
         now = self._clock()
         if self._gave_up_at is None:
             self._gave_up_at = now + self._patience_s
-        if self._expected and now - self._looked_at < LOOK_EVERY_S:
+        if self._expected and now < self._look_at:
             return None
-        self._looked_at = now
+        self._look_at = now + self._look_every_s
         lacking = self._expected - set(self._store.names(self._folder)) if self._expected else set()
         if not lacking:
             return self._taken()
