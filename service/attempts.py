@@ -133,7 +133,7 @@ def _check(beat: Heartbeat, attempt_id: str) -> None:
     if beat.protocol != PROTOCOL:
         fix = f"this service speaks protocol {PROTOCOL}: run workers of the same version"
         raise RequestRefused([Problem(field="protocol", value=beat.protocol, problem="not spoken here", fix=fix)])
-    if not (0 <= beat.step < 2**53 and 0 <= beat.generation < 2**31 and beat.facts_from >= 0):
+    if not (0 <= beat.step < 2**40 and 0 <= beat.generation < 2**16 and beat.facts_from >= 0):
         fix = "count steps, generations and facts from 0"
         raise RequestRefused([Problem(field="step", value=str(beat.step)[:30], problem="out of range", fix=fix)])
     if beat.attempt_id != attempt_id:
@@ -161,7 +161,7 @@ async def _take_facts(
         if fact.event is not None:
             await write_event(work, _event(job, attempt, fact.event))
         elif fact.samples is not None:
-            samples += [_numbered(sample, attempt) for sample in fact.samples if 0 <= sample.step < 2**53]
+            samples += [_numbered(sample, attempt) for sample in fact.samples if 0 <= sample.step < 2**40]
         elif fact.checkpoint is not None:
             await _take_checkpoint(work, job, attempt, fact.checkpoint)
         elif fact.logs is not None:

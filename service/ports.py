@@ -27,8 +27,9 @@ from service.domain.wire import LogLine, Sample
 class JobRows(Protocol):
     async def add(self, job: Job) -> None: ...
 
-    async def get(self, job_id: str) -> Job:
-        """Raises JobNotFound, also for a job that is being deleted. Inside a write unit the row is locked."""
+    async def get(self, job_id: str, *, even_deleted: bool = False) -> Job:
+        """Raises JobNotFound, also for a job that is being deleted unless `even_deleted`.
+        Inside a write unit the row is locked."""
         ...
 
     async def save(self, job: Job) -> Job:

@@ -145,10 +145,10 @@ class Reconciler:
     async def _release(self, attempt: Attempt) -> None:
         async with self.database.write() as work:
             await self._check_lease(work)
-            job = await self._open_job(work, attempt.job_id)
+            job = await work.jobs.get(attempt.job_id, even_deleted=True)
             attempt = await work.attempts.get(attempt.id)
             await work.attempts.save(replace(attempt, released=True))
-            if job is not None and job.attempt_id == attempt.id:
+            if job.attempt_id == attempt.id:
                 await write_job(work, replace(job, progress=replace(job.progress, workers=0)), before=job)
             await work.commit()
         self.bus.wake(NOTICES)
@@ -158,22 +158,18 @@ class Reconciler:
         now = self.clock.now()
         async with self.database.write() as work:
             await self._check_lease(work)
-            job = await self._open_job(work, attempt.job_id)
+            job = await work.jobs.get(attempt.job_id, even_deleted=True)
             attempt = await work.attempts.get(attempt.id)
             if attempt.ended:
                 return
             ended = replace(attempt, state=AttemptState.ENDED, ended_at=now, result="lost", reason=reason)
             await work.attempts.save(replace(ended, released=True, workers=()))
-            if job is not None and not job.terminal and job.attempt_id == attempt.id:
+            if not job.terminal and job.attempt_id == attempt.id:
                 gone = replace(job, progress=replace(job.progress, workers=0))
                 change = lose(gone, cause="system", reason=reason, now=now)
                 await write_job(work, change.job, *change.events, before=job)
             await work.commit()
         self.bus.wake(NOTICES)
-
-    async def _open_job(self, work: UnitOfWork, job_id: str) -> Job | None:
-        """Also one that is being deleted, which `get` does not show."""
-        return next((job for job in await work.jobs.open() if job.id == job_id), None)
 
     # ---- allocation ------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from service.attempts import Attempts
 from service.census import Census, Readiness
 from service.checkpoints import Checkpoints
 from service.cluster import Cluster
+from service.domain.errors import Unavailable
 from service.jobs import Jobs
 from service.keys import Keys
 from service.logs import Logs
@@ -102,7 +103,8 @@ class Services:
         """Before the port closes: with the embedded Ray, all attempts leave (bounded); with a cluster nothing stops."""
         if self._task is not None and self.ray.embedded and not self.attempts.leaving.is_set():
             self.attempts.leaving.set()
-            await self.reconciler.empty(timeout_s=self.settings.leave_timeout_s)
+            with contextlib.suppress(Unavailable):
+                await self.reconciler.empty(timeout_s=self.settings.leave_timeout_s)
 
     async def stop(self) -> None:
         """Drains where nobody has, ends the tasks and the embedded Ray; safe to call twice."""
@@ -113,7 +115,9 @@ class Services:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
             self._task = None
-            await self.reconciler.step_down()
+            # A database that is away must not keep Ray alive; the lease runs out by itself.
+            with contextlib.suppress(Unavailable):
+                await self.reconciler.step_down()
             await self.ray.end()
         await self.database.close()
         self._opened = False

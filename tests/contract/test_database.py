@@ -52,6 +52,14 @@ async def test_an_id_that_cannot_be_is_not_found(database: Database, job_id: str
         assert not await work.attempts.knows_token(job_id, "0" * 64)
 
 
+async def test_a_job_that_is_being_deleted_is_shown_to_who_asks_for_it_alone(database: Database) -> None:
+    await store(database, job(1, deleted_at=NOW))
+    async with database.read() as work:
+        with pytest.raises(JobNotFound):
+            await work.jobs.get(number(1))
+        assert (await work.jobs.get(number(1), even_deleted=True)).deleted_at == NOW
+
+
 async def test_a_write_against_an_older_version_is_refused(database: Database) -> None:
     await store(database, job())
     async with database.write() as work:

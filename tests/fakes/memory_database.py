@@ -111,9 +111,9 @@ class Jobs(Rows):
     async def add(self, job: Job) -> None:
         self.shelves.jobs[job.id] = job
 
-    async def get(self, job_id: str) -> Job:
+    async def get(self, job_id: str, *, even_deleted: bool = False) -> Job:
         job = self.shelves.jobs.get(job_id)
-        if job is None or job.deleted_at is not None:
+        if job is None or (job.deleted_at is not None and not even_deleted):
             raise JobNotFound(job_id)
         return job
 

@@ -30,14 +30,14 @@ class SqlJobs:
     async def add(self, job: Job) -> None:
         await self._connection.execute(_T.insert().values(**_row(job)))
 
-    async def get(self, job_id: str) -> Job:
+    async def get(self, job_id: str, *, even_deleted: bool = False) -> Job:
         found = None
         if askable(job_id):
-            query = sa.select(_T).where(_T.c.id == job_id, _T.c.deleted_at.is_(None))
+            query = sa.select(_T).where(_T.c.id == job_id)
             if self._locks:
                 query = query.with_for_update()
             found = (await self._connection.execute(query)).mappings().one_or_none()
-        if found is None:
+        if found is None or (found["deleted_at"] is not None and not even_deleted):
             raise JobNotFound(job_id)
         return _job(found)
 

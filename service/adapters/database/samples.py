@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -23,32 +24,58 @@ _INSERT = sa.text(
 ).bindparams(sa.bindparam("at", type_=tables.Instant))
 
 _SPAN = """
-SELECT name, MIN(step) AS first, MAX(step) AS last, MIN(generation) AS oldest, MAX(generation) AS newest
-FROM samples WHERE job_id = :job_id AND step >= :from_step {names} GROUP BY name ORDER BY name
+SELECT name, generation, MIN(step) AS first, MAX(step) AS last
+FROM samples WHERE job_id = :job_id AND step >= :from_step {names} GROUP BY name, generation ORDER BY name, generation
 """
 
-# `chosen`: at each step the row of the newest generation; then buckets; then the last row of each bucket.
-_ONE_GENERATION = (
-    "SELECT rank, step, generation, value FROM samples WHERE job_id = :job_id AND name = :name AND step >= :first"
-)
-_MANY_GENERATIONS = """
+# `chosen`: the rows to show; where generations overlap, at each step that of the newest.
+_ALL = """
+SELECT rank, step, generation, value FROM samples WHERE job_id = :job_id AND name = :name AND step >= :first
+"""
+_NEWEST = """
 SELECT s.rank, s.step, s.generation, s.value FROM samples s JOIN (
     SELECT rank, step, MAX(generation) AS generation FROM samples
     WHERE job_id = :job_id AND name = :name AND step >= :first GROUP BY rank, step
 ) n ON s.job_id = :job_id AND s.name = :name AND s.rank = n.rank AND s.generation = n.generation AND s.step = n.step
 """
+# The last row of a bucket is found by one number that holds step and generation, and then by its key: a join on the
+# step alone would look at every row for every bucket.
+_RADIX = 2**20
 _SERIES = """
 WITH chosen AS ({chosen}), buckets AS (
     SELECT rank, (step - :first) / :width AS bucket, MIN(value) AS low, MAX(value) AS high, COUNT(*) AS count,
-           MAX(step) AS step
+           MAX(step * {radix} + generation) AS final
     FROM chosen GROUP BY rank, (step - :first) / :width
 )
-SELECT b.rank, b.low, b.high, b.count, b.step, s.generation, s.value, s.at
-FROM buckets b JOIN chosen c ON c.rank = b.rank AND c.step = b.step
-JOIN samples s ON s.job_id = :job_id AND s.name = :name AND s.rank = b.rank AND s.generation = c.generation
-              AND s.step = b.step
+SELECT b.rank, b.low, b.high, b.count, s.step, s.generation, s.value, s.at
+FROM buckets b JOIN samples s ON s.job_id = :job_id AND s.name = :name AND s.rank = b.rank
+                             AND s.generation = b.final % {radix} AND s.step = b.final / {radix}
 ORDER BY b.rank, b.bucket
 """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """The steps of one name, and whether a rollback made generations overlap in them."""
+
+    name: str
+    first: int
+    last: int
+    overlaps: bool
+
+
+def _spans(rows: Iterable[sa.RowMapping]) -> list[_Span]:
+    """From rows by name and generation."""
+    found: dict[str, _Span] = {}
+    for row in rows:
+        before = found.get(row["name"])
+        found[row["name"]] = _Span(
+            name=row["name"],
+            first=min(row["first"], before.first) if before else row["first"],
+            last=max(row["last"], before.last) if before else row["last"],
+            overlaps=before is not None and (before.overlaps or row["first"] <= before.last),
+        )
+    return list(found.values())
 
 
 class SqlSamples:
@@ -69,19 +96,19 @@ class SqlSamples:
             span = span.bindparams(sa.bindparam("names", value=wanted, expanding=True))
         found = await self._connection.execute(span, {"job_id": job_id, "from_step": from_step})
         series: list[Series] = []
-        for row in found.mappings().all():
-            series += await self._of_name(job_id, row, points)
+        for one in _spans(found.mappings().all()):
+            series += await self._of_name(job_id, one, points)
         return tuple(series)
 
-    async def _of_name(self, job_id: str, span: sa.RowMapping, points: int) -> list[Series]:
-        chosen = _ONE_GENERATION if span["oldest"] == span["newest"] else _MANY_GENERATIONS
-        query = sa.text(_SERIES.format(chosen=chosen)).columns(at=tables.Instant)
-        width = bucket_width(first=span["first"], last=span["last"], points=points)
-        values = {"job_id": job_id, "name": span["name"], "first": span["first"], "width": width}
+    async def _of_name(self, job_id: str, span: _Span, points: int) -> list[Series]:
+        chosen = _NEWEST if span.overlaps else _ALL
+        query = sa.text(_SERIES.format(chosen=chosen, radix=_RADIX)).columns(at=tables.Instant)
+        width = bucket_width(first=span.first, last=span.last, points=points)
+        values = {"job_id": job_id, "name": span.name, "first": span.first, "width": width}
         by_rank: dict[int, list[Point]] = {}
         for row in (await self._connection.execute(query, values)).mappings():
             by_rank.setdefault(row["rank"], []).append(_point(row))
-        return [_series(span["name"], rank, found) for rank, found in by_rank.items()]
+        return [_series(span.name, rank, found) for rank, found in by_rank.items()]
 
 
 def _row(job_id: str, sample: Sample) -> dict[str, Any]:

@@ -1,0 +1,67 @@
+"""The bus and the files of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from service.adapters.bus import LocalBus
+from service.adapters.files import LocalFiles
+from service.ports import Files
+from tests.fakes.world import FakeFiles
+
+
+async def test_a_call_that_comes_while_nobody_waits_is_kept_and_melts_with_the_next() -> None:
+    bus = LocalBus()
+    bus.wake("a")
+    bus.wake("a")
+    async with asyncio.timeout(2):
+        await bus.wait("a", timeout_s=60)
+    waiting = asyncio.create_task(bus.wait("a", timeout_s=60))
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done
+    bus.wake("b")
+    done, _ = await asyncio.wait({waiting}, timeout=0.05)
+    assert not done
+    bus.wake("a")
+    async with asyncio.timeout(2):
+        await waiting
+
+
+async def test_who_waits_looks_by_itself_after_a_while() -> None:
+    async with asyncio.timeout(2):
+        await LocalBus().wait("a", timeout_s=0.01)
+
+
+@pytest.fixture(params=["fake", "local"])
+def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
+    (tmp_path / "a.txt").write_text("x")
+    return LocalFiles() if request.param == "local" else FakeFiles(f"{tmp_path}/*.txt", f"{tmp_path}/a.txt")
+
+
+async def test_a_glob_matches_where_there_is_a_file(files: Files, tmp_path: Path) -> None:
+    assert await files.matches(f"{tmp_path}/*.txt")
+    assert await files.matches(f"{tmp_path}/a.txt")
+    for nothing in (f"{tmp_path}/*.md", f"{tmp_path}", "/nonexistent/*", "a\x00b", ""):
+        assert not await files.matches(nothing)
+
+
+async def test_a_folder_is_removed_whole_and_may_be_removed_again(tmp_path: Path) -> None:
+    folder = tmp_path / "job" / "step-1"
+    folder.mkdir(parents=True)
+    (folder / "x").write_text("x")
+    files = LocalFiles()
+    for _ in range(2):
+        await files.remove_folder(str(tmp_path / "job"))
+        assert not (tmp_path / "job").exists()
+
+
+async def test_what_is_not_a_folder_of_this_machine_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    files = LocalFiles()
+    for uri in ("s3://bucket/job", "relative/job", str(tmp_path / "link")):
+        await files.remove_folder(uri)
+    assert (tmp_path / "real").is_dir()
