@@ -63,9 +63,10 @@ class BackgroundSaver:
         self.check()
         return ended
 
-    def drop(self) -> None:
-        """Give the save in flight up, now."""
-        self.settle(0.0)
+    def give_up(self) -> None:
+        """Tell the save in flight to end unpublished. Returns at once; `is_busy` says when nothing is left of it."""
+        if self._watch is not None:
+            self._watch.drop()
 
     def check(self) -> None:
         """Raises what a save raised that was no failure to save, but a defect."""

@@ -10,6 +10,7 @@ import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from workers.checkpoint.dtypes import itemsize, torch_dtype
 from workers.checkpoint.parts import Part
 
 ALIGNMENT = 64
+# Of what the machine could still give: a snapshot must not be what ends a job for lack of memory.
+MOST_OF_AVAILABLE = 0.8
+MEMINFO = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +45,21 @@ class SnapshotMemory:
         return self._memory.numel()
 
     def reserve(self, parts: Sequence[Part]) -> None:
-        """Touch the memory that these parts will need, off the pause: at a join, or in the writer's thread."""
+        """Touch the memory that these parts will need, off the pause: at a join, or in the writer's thread.
+
+        Raises MemoryError where the machine has no room for a second copy: save at once then.
+        """
         _, size_bytes = _rooms(parts)
         if size_bytes > self.size_bytes:
             self.release()
+            _check_room(size_bytes)
             self._memory = _touched(size_bytes, pinned=self._pinned)
 
     def capture(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """The same parts with the values of now. They are this memory's: valid until the next capture or release."""
+        """The same parts with the values of now. They are this memory's: valid until the next capture or release.
+
+        Raises MemoryError as `reserve` does.
+        """
         self.reserve(parts)
         rooms, _ = _rooms(parts)
         frozen = tuple(self._copied(part, room) for part, room in zip(parts, rooms, strict=True))
@@ -85,6 +96,15 @@ def _rooms(parts: Sequence[Part]) -> tuple[list[_Room], int]:
         rooms.append(_Room(place, size_bytes))
         place += -(-size_bytes // ALIGNMENT) * ALIGNMENT
     return rooms, place
+
+
+def _check_room(size_bytes: int) -> None:
+    if not MEMINFO.exists():
+        return
+    fields = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    if size_bytes > MOST_OF_AVAILABLE * available:
+        raise MemoryError(f"a snapshot takes {size_bytes} bytes, the machine has {available} available")
 
 
 def _touched(size_bytes: int, *, pinned: bool) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from service.domain.wire import Brief
 from workers.checkpoint import catalogue, claims, saving
 from workers.checkpoint.background import BackgroundSaver
 from workers.checkpoint.courier import StoreCourier
-from workers.checkpoint.errors import CheckpointDamaged, CheckpointIncomplete
+from workers.checkpoint.errors import CheckpointDamaged, CheckpointIncomplete, CheckpointSuperseded
 from workers.checkpoint.parts import Part, parts_of
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.retention import Retention
@@ -28,9 +29,11 @@ from workers.worker.messages import Saved, SaveFailed
 from workers.worker.process_group import GroupOwner
 
 # Of a save behind training: a rank that ended meanwhile sends no report, and the next save must not wait for it.
-REPORT_PATIENCE_S = 600.0
+REPORT_PATIENCE_S = 120.0
 # What a save in flight gets before a state is loaded from disk; then it is dropped, whole.
 SETTLE_S = 5.0
+
+log = logging.getLogger(__name__)
 
 Tell = Callable[[Saved | SaveFailed], None]
 
@@ -99,16 +102,22 @@ class Checkpoints:
     def save_behind(self, step: int, *, engine: Engine, place: Place, skipped: int, tell: Tell) -> None:
         """Copy this rank's part and return; a thread does the rest, through resizes too, and rank 0's tells the end.
 
-        Called by every rank at one boundary where the group agreed that none `is_busy`.
+        Called by every rank at one boundary where the group agreed that none `is_busy`. A machine without room for the
+        copy writes at once instead: a longer pause and the same checkpoint.
         """
-        parts = self._memory.capture(parts_of(engine, rank=place.rank))
+        parts = parts_of(engine, rank=place.rank)
         ticket = self._ticket(step, engine, place, skipped)
-        self._saver.start(step, lambda watch: self._finish_behind(ticket, parts, place, watch, tell))
+        try:
+            frozen = self._memory.capture(parts)
+        except MemoryError as error:
+            log.warning("saving step %d at once: %s", step, error)
+            self._finish_behind(ticket, parts, place, Watch(step), tell)
+        else:
+            self._saver.start(step, lambda watch: self._finish_behind(ticket, frozen, place, watch, tell))
 
-    def reserve(self, engine: Engine, place: Place) -> None:
-        """Off the pause, at a join: the memory that `save_behind` will copy into. Not while a save is in flight."""
-        if not self.is_busy:
-            self._memory.reserve(parts_of(engine, rank=place.rank))
+    def give_up(self) -> None:
+        """Where a rank of the save in flight is leaving or lost: it will not be whole. Returns at once."""
+        self._saver.give_up()
 
     def settle(self, timeout_s: float) -> bool:
         """Wait for the save in flight; after the time-out drop it, whole. Before this worker leaves, and before a save
@@ -127,6 +136,11 @@ class Checkpoints:
         )
         try:
             outcome = saving.save(self._store, ticket, parts, courier, watch)
+        except CheckpointSuperseded as error:
+            # By the attempt that adopted this worker meanwhile, or by one that it knows nothing of.
+            if self._attempt == ticket.attempt:
+                raise
+            outcome = NotPublished(step=ticket.step, reason=str(error))
         except OSError as error:
             outcome = NotPublished(step=ticket.step, reason=f"the ranks' reports did not come together: {error}")
         if outcome is not None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.unit.checkpoint.saves import JOB, SCALARS, assert_same_state, engines, load, save
-from workers.checkpoint import saving
+from workers.checkpoint import saving, snapshot
 from workers.checkpoint.background import BackgroundSaver
 from workers.checkpoint.catalogue import inspect, newest_complete, steps
 from workers.checkpoint.claims import claim
@@ -126,6 +126,29 @@ def test_the_memory_is_kept_from_save_to_save_and_given_back_on_demand() -> None
     assert needed <= memory.size_bytes <= needed + 64 * len(parts_of(engine, rank=0))
     memory.release()
     assert memory.size_bytes == 0
+
+
+def test_a_machine_without_room_for_a_copy_says_so_before_it_touches_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal:  9000 kB\nMemAvailable:  1 kB\n")
+    monkeypatch.setattr(snapshot, "MEMINFO", tmp_path / "meminfo")
+    memory = SnapshotMemory()
+    with pytest.raises(MemoryError, match="the machine has 1024 available"):
+        memory.capture(parts_of(engines(1, seed=1)[0], rank=0))
+    assert memory.size_bytes == 0
+
+
+def test_a_save_that_is_given_up_ends_by_itself(tmp_path: Path) -> None:
+    store, (engine,) = GatedStore(tmp_path), engines(1, seed=1)
+    saver = BackgroundSaver()
+    saver.start(5, lambda watch: saving.save(store, ticket(0, 1), parts_of(engine, rank=0), Post(1).of(0), watch))
+    assert store.reached.wait(PATIENCE_S)
+    saver.give_up()
+    assert saver.is_busy
+    store.gate.set()
+    assert saver.settle(PATIENCE_S)
+    assert store.names(f"{JOB}/step-00000005") == ()
 
 
 def test_a_snapshot_refuses_values_that_are_not_what_was_announced() -> None:
