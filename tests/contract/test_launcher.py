@@ -18,7 +18,8 @@ from service.domain.spec import Resources
 from service.ports import Launcher, LaunchOrder
 from tests.fakes.world import FakeLauncher
 
-STUB = f"""#!{sys.executable}
+# The interpreter behind the virtual environment: a shebang cannot hold a space, and the checkout's path may have one.
+STUB = f"""#!{Path(sys.executable).resolve()}
 import os, signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN if "stubborn" in sys.argv else lambda *_: sys.exit(0))
 print(os.environ["ELASTANE_ATTEMPT_TOKEN"], os.environ["COLOUR"], flush=True)
