@@ -38,12 +38,14 @@ class Attempts:
 
     async def brief(self, attempt_id: str, token: str) -> Brief:
         """Raises AttemptTokenWrong, AttemptOver."""
+        async with self.database.read() as work:
+            await _authentic(work, attempt_id, token)
         address = await self.ray.ensure()
         async with self.database.write() as work:
-            attempt = await _authentic(work, attempt_id, token)
-            job = await work.jobs.get(attempt.job_id)
             attempt = await work.attempts.get(attempt_id)
-            if attempt.ended:
+            job = await work.jobs.get(attempt.job_id, even_deleted=True)
+            attempt = await work.attempts.get(attempt_id)
+            if attempt.ended or job.attempt_id != attempt.id:
                 raise AttemptOver(attempt_id)
             await work.attempts.save(replace(attempt, seen_at=self.clock.now()))
             await work.commit()
@@ -74,7 +76,7 @@ class Attempts:
         _check(beat, attempt_id)
         async with self.database.write() as work:
             attempt = await _authentic(work, attempt_id, token)
-            job = await work.jobs.get(attempt.job_id)
+            job = await work.jobs.get(attempt.job_id, even_deleted=True)
             # Read again: only now the job's row is locked.
             attempt = await work.attempts.get(attempt_id)
             if attempt.ended or job.terminal or job.attempt_id != attempt.id:

@@ -193,6 +193,14 @@ async def test_what_an_ended_attempt_says_changes_nothing(plane: ControlPlane) -
         await plane.attempts.brief(controller.attempt_id, controller.token)
 
 
+async def test_an_attempt_of_a_deleted_job_is_over(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    await controller.end("succeeded")
+    await plane.jobs.delete(job.id)
+    with pytest.raises(AttemptOver):
+        await controller.beat("ended", step=10)
+
+
 async def test_an_attempt_that_was_replaced_is_fenced(plane: ControlPlane) -> None:
     """A controller that was stopped, given up as gone and replaced, wakes up: it may not even publish a checkpoint."""
     job, old = await plane.running()
