@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# Exit status of a worker that could not even report its crash (sysexits: EX_SOFTWARE).
+CRASH_UNREPORTED = 70
+
 Order = Join | Save | Inventory
 
 
@@ -134,7 +137,12 @@ class Worker:
             while True:
                 self._obey(self._next_order())
         except BaseException as error:
-            self._crash(error)
+            try:
+                self._crash(error)
+            except BaseException:
+                # A training thread that ends unheard would look alive for ever; a dead process is noticed at once.
+                log.exception("the report of a crash failed itself; this process ends")
+                os._exit(CRASH_UNREPORTED)
 
     def _warm(self, began: float) -> None:
         # Heavy, and only this thread needs it.
