@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -24,14 +25,14 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import async_save as dcp_async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from benchmarks.engine_rank import BETAS, CLIP_NORM, LR, WEIGHT_DECAY, batch, fsdp2, our_step
+from benchmarks.engine_rank import BETAS, CLIP_NORM, LR, WEIGHT_DECAY, batch, fsdp2
 from service.domain.presets import PRESETS
 from workers.checkpoint import catalogue, saving
 from workers.checkpoint.background import BackgroundSaver
 from workers.checkpoint.parts import parts_of
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.saving import Published, Ticket
-from workers.checkpoint.snapshot import SnapshotMemory
+from workers.checkpoint.snapshot import Snapshot, SnapshotMemory
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.watch import Watch
 from workers.engine.precision import Precision
@@ -43,6 +44,7 @@ from workers.models.gpt import Gpt
 JOB = "bench"
 SYNC, ASYNC = 1, (2, 3)
 PATIENCE_S = 300.0
+SEQ_LEN, PLAIN_STEPS = 128, 3
 
 Figures = dict[str, float]
 
@@ -90,20 +92,28 @@ class Ours:
             units=UnitRule(),
             device=torch.device("cpu"),
         )
-        self.step = our_step(self.engine, world=group.size())
+        self._snapshot: Snapshot | None = None
         self._store = LocalStore(folder)
         self._rank, self._world = group.rank(), group.size()
         self._memory, self._saver = SnapshotMemory(), BackgroundSaver()
 
-    def prepare(self) -> None:
-        self._memory.reserve(parts_of(self.engine, rank=self._rank))
+    def gradients(self, batch_BT: Tensor) -> None:
+        self.engine.micro_step(batch_BT, weight=1 / self._world, last=True)
+
+    def hold(self) -> None:
+        """The copy is made while gradients are computed; the update waits for it."""
+        if self._snapshot is not None:
+            self._snapshot.wait()
+
+    def update(self) -> None:
+        self.engine.step(lr_scale=1.0)
 
     def save(self, number: int) -> None:
         self._save(number, parts_of(self.engine, rank=self._rank), Watch(number))
 
     def save_behind(self, number: int) -> Callable[[], object]:
-        parts = self._memory.capture(parts_of(self.engine, rank=self._rank))
-        self._saver.start(number, lambda watch: self._save(number, parts, watch))
+        snapshot = self._snapshot = self._memory.begin(parts_of(self.engine, rank=self._rank))
+        self._saver.start(number, lambda watch: self._save(number, snapshot.take(), watch))
         return lambda: self._saver.settle(PATIENCE_S)
 
     def load(self, number: int) -> None:
@@ -139,13 +149,15 @@ class Dcp:
         # Its thread makes collectives: on training's own group they would meet training's.
         self._group_behind = dist.new_group(backend="gloo")
 
-    def step(self, batch_BT: Tensor) -> None:
+    def gradients(self, batch_BT: Tensor) -> None:
         self._model(batch_BT).backward()
+
+    def hold(self) -> None:
+        """Its copy was made in the call."""
+
+    def update(self) -> None:
         self._optimizer.step()
         self._optimizer.zero_grad()
-
-    def prepare(self) -> None:
-        """Its stager makes its memory at the first save."""
 
     def save(self, number: int) -> None:
         dcp_save(self._state(), checkpoint_id=self._folder / str(number))
@@ -175,8 +187,10 @@ class TorchSave:
         )
         self._folder = folder
 
-    def step(self, batch_BT: Tensor) -> None:
+    def gradients(self, batch_BT: Tensor) -> None:
         self._model(batch_BT).backward()
+
+    def update(self) -> None:
         self._optimizer.step()
 
     def save(self, number: int) -> None:
@@ -206,20 +220,38 @@ def timed(name: str, act: Callable[[], object]) -> Figures:
     return {f"{name}_s": mine_s, f"{name}_peak_bytes": float(memory.above_bytes)}
 
 
-def saved(contender: Contender) -> Figures:
+def trained(contender: Contender, inputs: Tensor) -> float:
+    """One plain step; its seconds."""
+    dist.barrier()
+    began = time.perf_counter()
+    contender.gradients(inputs)
+    contender.update()
+    return time.perf_counter() - began
+
+
+def saved(contender: Contender, inputs: Tensor) -> Figures:
     figures = timed("save", lambda: contender.save(SYNC))
     if isinstance(contender, TorchSave):
         return figures
-    contender.prepare()
+    step_s = statistics.median(trained(contender, inputs) for _ in range(PLAIN_STEPS))
     for number, name in zip(ASYNC, ("first", "second"), strict=True):
-        figures |= saved_behind(contender, number, name)
-    return figures
+        figures |= saved_behind(contender, inputs, number, name, step_s)
+    return figures | {"step_s": step_s}
 
 
-def saved_behind(contender: Ours | Dcp, number: int, name: str) -> Figures:
-    """How long the call holds training, and how long the save then takes."""
+def saved_behind(contender: Ours | Dcp, inputs: Tensor, number: int, name: str, step_s: float) -> Figures:
+    """`pause`: what the call and the wait before the update hold training; `slowed`: all that one step took longer."""
     ended: list[Callable[[], object]] = []
     held = timed(f"{name}_pause", lambda: ended.append(contender.save_behind(number)))
+    began = time.perf_counter()
+    contender.gradients(inputs)
+    computed = time.perf_counter()
+    contender.hold()
+    waited_s = time.perf_counter() - computed
+    contender.update()
+    step_with_save_s = time.perf_counter() - began
+    held[f"{name}_slowed_s"] = max(0.0, held[f"{name}_pause_s"] + step_with_save_s - step_s)
+    held[f"{name}_pause_s"] += waited_s
     return held | timed(f"{name}_behind", ended[0])
 
 
@@ -234,9 +266,10 @@ def run(arguments: argparse.Namespace) -> Figures:
     shape = PRESETS[arguments.model]
     torch.manual_seed(1)
     contender = CONTENDERS[arguments.contender](Gpt(shape), arguments.folder)
-    contender.step(batch(shape, step=0, rank=dist.get_rank(), size=1, seq_len=8))
+    inputs = batch(shape, step=0, rank=dist.get_rank(), size=1, seq_len=SEQ_LEN)
+    trained(contender, inputs)
     if arguments.act == "save":
-        return largest(saved(contender))
+        return largest(saved(contender, inputs))
     return largest(timed("load", lambda: contender.load(SYNC)))
 
 

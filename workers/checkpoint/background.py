@@ -14,7 +14,7 @@ from contextlib import suppress
 from workers.checkpoint.errors import CheckpointDropped
 from workers.checkpoint.watch import Progress, Watch
 
-NICENESS = 10
+NICENESS = 5
 
 # Does one save; told by the watch when it is no longer wanted.
 Work = Callable[[Watch], None]

@@ -1,4 +1,4 @@
-"""The state of one step in host memory: training pauses for this copy and for nothing else of a save.
+"""The state of one step in host memory: training pauses for this copy at most, and for nothing else of a save.
 
 The memory is kept from save to save. A fresh one costs more than the copy: each of its pages is zeroed at the first
 touch (seen: three times the time of the copy itself).
@@ -7,6 +7,7 @@ touch (seen: three times the time of the copy itself).
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from workers.checkpoint.dtypes import itemsize, torch_dtype
-from workers.checkpoint.parts import Part
+from workers.checkpoint.parts import BUFFER, Part
 
 ALIGNMENT = 64
 # Of what the machine could still give: a snapshot must not be what ends a job for lack of memory.
@@ -55,6 +56,17 @@ class SnapshotMemory:
             _check_room(size_bytes)
             self._memory = _touched(size_bytes, pinned=self._pinned)
 
+    def begin(self, parts: Sequence[Part]) -> Snapshot:
+        """A snapshot whose copy may be made while training computes gradients: what a forward can change (buffers) is
+        copied now, and the rest changes in the update alone, before which training calls `Snapshot.wait`.
+
+        Raises MemoryError as `reserve` does, before anything is copied.
+        """
+        _, size_bytes = _rooms(parts)
+        if size_bytes > self.size_bytes:
+            _check_room(size_bytes)
+        return Snapshot(self, [_kept_now(part) if part.name.startswith(f"{BUFFER}/") else part for part in parts])
+
     def capture(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """The same parts with the values of now. They are this memory's: valid until the next capture or release.
 
@@ -81,6 +93,30 @@ class SnapshotMemory:
         kept = self._memory.narrow(0, room.start, room.size_bytes).view(values.dtype)
         kept.copy_(values.reshape(-1), non_blocking=self._pinned)
         return replace(part, values=partial(_given, kept))
+
+
+class Snapshot:
+    """Of one step, being taken: `take` by the thread that copies, `wait` by the one that trains."""
+
+    def __init__(self, memory: SnapshotMemory, parts: Sequence[Part]) -> None:
+        self._memory = memory
+        self._parts = parts
+        self._taken = threading.Event()
+
+    def take(self) -> tuple[Part, ...]:
+        """Make the copy; training may update when this returns, and also when it fails."""
+        try:
+            return self._memory.capture(self._parts)
+        finally:
+            self._taken.set()
+
+    def wait(self) -> None:
+        """Until the state may change. Call it before every update and before the engine moves to another group."""
+        self._taken.wait()
+
+
+def _kept_now(part: Part) -> Part:
+    return replace(part, values=partial(_given, part.values().detach().clone()))
 
 
 def _given(kept: Tensor) -> Tensor:

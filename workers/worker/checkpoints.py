@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from workers.checkpoint.parts import Part, parts_of
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.retention import Retention
 from workers.checkpoint.saving import NotPublished, Published, Ticket
-from workers.checkpoint.snapshot import SnapshotMemory
+from workers.checkpoint.snapshot import Snapshot, SnapshotMemory
 from workers.checkpoint.store import open_store
 from workers.checkpoint.watch import Progress, Watch
 from workers.engine.protocol import Engine
@@ -60,6 +61,7 @@ class Checkpoints:
         self._claimed = False
         self._memory = SnapshotMemory(pinned=pinned)
         self._saver = BackgroundSaver()
+        self._snapshot: Snapshot | None = None
         self._ties: Mapping[str, str] = {}
 
     def adopt(self, attempt: int) -> None:
@@ -99,21 +101,33 @@ class Checkpoints:
         outcome = saving.save(self._store, ticket, parts_of(engine, rank=place.rank), courier, Watch(step))
         return None if outcome is None else self._message(outcome, place)
 
-    def save_behind(self, step: int, *, engine: Engine, place: Place, skipped: int, tell: Tell) -> None:
-        """Copy this rank's part and return; a thread does the rest, through resizes too, and rank 0's tells the end.
+    def save_behind(
+        self, step: int, *, engine: Engine, place: Place, skipped: int, tell: Tell, overlap: bool = False
+    ) -> None:
+        """Copy this rank's part; a thread does the rest, through resizes too, and rank 0's tells the end.
 
-        Called by every rank at one boundary where the group agreed that none `is_busy`. A machine without room for the
-        copy writes at once instead: a longer pause and the same checkpoint.
+        Called by every rank at one boundary where the group agreed that none `is_busy`. With `overlap` the thread makes
+        the copy as well, while training computes gradients: then `before_update` must be called before each update, and
+        nothing else may use the engine's tiers meanwhile (offloaded state is copied without it). A machine without room
+        for the copy writes at once instead: a longer pause and the same checkpoint.
         """
         parts = parts_of(engine, rank=place.rank)
         ticket = self._ticket(step, engine, place, skipped)
         try:
-            frozen = self._memory.capture(parts)
+            snapshot = self._memory.begin(parts)
         except MemoryError as error:
             log.warning("saving step %d at once: %s", step, error)
             self._finish_behind(ticket, parts, place, Watch(step), tell)
-        else:
-            self._saver.start(step, lambda watch: self._finish_behind(ticket, frozen, place, watch, tell))
+            return
+        take = snapshot.take if overlap else partial(_given, snapshot.take())
+        self._snapshot = snapshot
+        self._saver.start(step, lambda watch: self._finish_behind(ticket, take(), place, watch, tell))
+
+    def before_update(self) -> None:
+        """Wait until the snapshot in the making is taken: before each update, and before the engine leaves its group."""
+        if self._snapshot is not None:
+            self._snapshot.wait()
+            self._snapshot = None
 
     def give_up(self) -> None:
         """Where a rank of the save in flight is leaving or lost: it will not be whole. Returns at once."""
@@ -230,6 +244,10 @@ class Checkpoints:
             claims.claim(self._store, job=self._brief.job_id, attempt=self._attempt)
             catalogue.collect(self._store, job=self._brief.job_id, attempt=self._attempt)
             self._claimed = True
+
+
+def _given(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    return parts
 
 
 class _GroupCourier:

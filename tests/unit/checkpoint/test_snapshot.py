@@ -115,6 +115,39 @@ def test_everything_of_a_snapshot_is_of_its_step_though_training_went_on(store: 
     assert_same_state(after, engines(2, seed=1))
 
 
+def test_a_copy_made_while_gradients_are_computed_is_of_its_step_too(store: LocalStore) -> None:
+    """A forward changes buffers, the update waits: so the copy may be as late as the thread likes."""
+    (engine,) = engines(1, seed=1)
+    snapshot_of_1 = SnapshotMemory().begin(parts_of(engine, rank=0))
+    for buffer in engine.buffers().values():
+        buffer.zero_()
+    order: list[str] = []
+
+    def update() -> None:
+        snapshot_of_1.wait()
+        order.append("updated")
+        engine.fill(2)
+
+    trainer = threading.Thread(target=update)
+    trainer.start()
+    order.append("taking")
+    frozen = snapshot_of_1.take()
+    trainer.join(PATIENCE_S)
+    assert order == ["taking", "updated"]
+    assert isinstance(saved(store, [engine], [frozen]), Published)
+    after = engines(1)
+    load(store, after, inspect(store, JOB, 5, verify_bytes=True))
+    assert_same_state(after, engines(1, seed=1))
+
+
+def test_a_copy_that_fails_does_not_hold_training_for_ever() -> None:
+    part = Part(name="master/a", shape=(3,), dtype="float32", interval=Interval(0, 3), values=lambda: torch.zeros(2))
+    broken = SnapshotMemory().begin([part])
+    with pytest.raises(ValueError, match="2 elements"):
+        broken.take()
+    broken.wait()
+
+
 def test_the_memory_is_kept_from_save_to_save_and_given_back_on_demand() -> None:
     (engine,) = engines(1, seed=1)
     memory = SnapshotMemory()
