@@ -124,7 +124,7 @@ class Checkpoints:
         self._saver.start(step, lambda watch: self._finish_behind(ticket, take(), place, watch, tell))
 
     def before_update(self) -> None:
-        """Wait until the snapshot in the making is taken: before each update, and before the engine leaves its group."""
+        """Wait until the snapshot in the making is taken: before each update, and before the engine changes groups."""
         if self._snapshot is not None:
             self._snapshot.wait()
             self._snapshot = None
