@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 PY := .venv/bin/python
 ORDER := tests/architecture tests/unit tests/contract tests/migrations tests/api tests/claims tests/elastic tests/e2e tests/browser
 SUITES := $(ORDER) $(filter-out $(ORDER) tests/fakes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
-BENCHMARKS := engines
+BENCHMARKS := engines checkpoints
 DASHBOARD := $(shell find api/dashboard -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
 export OMP_NUM_THREADS ?= 1
 
