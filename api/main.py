@@ -15,7 +15,7 @@ from api.body_limit import BodyLimit
 from api.browser_guard import BrowserGuard, is_loopback
 from api.routes import checkpoints, cluster, health, internal, jobs, keys, logs, metrics, pages, plan, stream
 from api.telemetry import Measured, Telemetry
-from service.domain.errors import SetupError
+from service.domain.errors import SetupError, Unavailable
 from service.settings import Settings
 from service.wiring import Services, build
 
@@ -63,8 +63,8 @@ def _lifespan(
             await refuse_open_address(settings, services.keys)
             await services.start()
             yield
-        except SetupError as error:
-            # Whoever runs the server prints it as a sentence.
+        except (SetupError, Unavailable) as error:
+            # Whoever runs the server prints it as a sentence; a database that is away is no bug either.
             app.state.setup_error = error
             raise
         finally:

@@ -10,6 +10,16 @@ import typer
 import yaml
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """YAML with JSON's types only: `2024-01-01` is a text, as it is to the service."""
+
+
+_PlainLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def load_spec(path: Path, settings: list[str]) -> dict[str, Any]:
     """The document of the file (JSON is YAML too; `-` is standard input) with every setting applied, in order."""
     text = sys.stdin.read() if str(path) == "-" else _text(path)
@@ -35,7 +45,8 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str, *, where: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        # A SafeLoader: no tag constructs an object.
+        return yaml.load(text, Loader=_PlainLoader)
     except yaml.YAMLError as error:
         raise typer.BadParameter(f"{where} is not YAML: {error}") from error
 

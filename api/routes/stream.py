@@ -37,7 +37,9 @@ async def cursor(
 ) -> int:
     """Where to go on. Fixed before the answer begins: what a client reads once it stands is never older."""
     if last_event_id is not None and last_event_id != "":
-        if not (last_event_id.isascii() and last_event_id.isdigit() and int(last_event_id) <= LARGEST):
+        # The length first: Python refuses to read a number of thousands of digits.
+        plain = len(last_event_id) <= len(str(LARGEST)) and last_event_id.isascii() and last_event_id.isdigit()
+        if not plain or int(last_event_id) > LARGEST:
             wrong = FieldProblem(
                 field="Last-Event-ID", value=last_event_id, problem="not an id of this stream", fix="leave it out"
             )
