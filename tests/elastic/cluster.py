@@ -18,6 +18,7 @@ from typing import Any
 from service.adapters.ray_environment import ray_environment
 from service.domain.spec import JobSpec
 from service.domain.wire import Brief, Outcome
+from tests.elastic.specs import paced
 from tests.fakes.service_stub import ServiceStub
 
 
@@ -31,7 +32,7 @@ def ray_head(folder: Path, *, slots: int = 8) -> Iterator[str]:
     (folder / "token").write_text(secrets.token_hex(32))
     os.environ.update(ray_environment(folder), OMP_NUM_THREADS="1")
     command = [sys.executable, "-m", "service.adapters.ray_head", "--folder", str(folder), "--slots", str(slots)]
-    head = subprocess.Popen([*command, "--gpus", "0", "--orphan-timeout-s", "3600"], start_new_session=True)
+    head = subprocess.Popen([*command, "--gpus", "0", "--orphan-timeout-s", "900"], start_new_session=True)
     try:
         facts = folder / "head.json"
         end = time.monotonic() + 100
@@ -91,6 +92,20 @@ class Bench:
     address: str
     folder: Path
     started: int = 0
+
+    def spec(self, *, stage: int, steps: int, every_steps: int = 100_000, broken: int | None = None) -> dict[str, Any]:
+        """Of a job that trains slowly until `hurry`."""
+        self.pace(0.05)
+        return paced(stage=stage, steps=steps, pace_file=self.folder / "pace", every_steps=every_steps, broken=broken)
+
+    def pace(self, pause_s: float) -> None:
+        """Every forward from now on takes this much longer."""
+        draft = self.folder / "pace.new"
+        draft.write_text(str(pause_s))
+        draft.rename(self.folder / "pace")
+
+    def hurry(self) -> None:
+        self.pace(0.0)
 
     @contextmanager
     def attempt(

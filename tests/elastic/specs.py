@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 
 def paced(
-    *, stage: int, steps: int, pause_s: float = 0.01, every_steps: int = 100_000, broken: int | None = None
+    *, stage: int, steps: int, pace_file: Path, every_steps: int = 100_000, broken: int | None = None
 ) -> dict[str, Any]:
     """Six micro-batches a step: with two workers a step takes three pauses."""
     return {
-        "model": {"python": "tests.elastic.user_code:paced", "args": {"pause_s": pause_s}},
+        "model": {"python": "tests.elastic.user_code:paced", "args": {"pace_file": str(pace_file)}},
         "data": {"python": "tests.elastic.user_code:counting", "args": {"broken": broken}},
         "stage": stage,
         "precision": "fp32",

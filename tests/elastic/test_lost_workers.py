@@ -9,7 +9,6 @@ import pytest
 
 from tests.elastic.cluster import Attempt, Bench
 from tests.elastic.reference import largest_difference, undisturbed
-from tests.elastic.specs import paced
 
 # Real processes on a machine that others may use as well.
 pytestmark = pytest.mark.timeout(900)
@@ -28,7 +27,7 @@ def kill(attempt: Attempt, *pids: int) -> None:
 
 @pytest.mark.parametrize("stage", [0, 3])
 def test_survivors_of_kills_go_on_without_a_disk_and_replacements_join(bench: Bench, stage: int) -> None:
-    spec = paced(stage=stage, steps=400)
+    spec = bench.spec(stage=stage, steps=400)
     with bench.attempt(spec, workers=3) as attempt:
         for round_number in (1, 2):
             attempt.wait_step(30 * round_number)
@@ -38,6 +37,7 @@ def test_survivors_of_kills_go_on_without_a_disk_and_replacements_join(bench: Be
             attempt.wait_size(3)
             assert set(survivors) <= set(attempt.service.pids()), "a survivor changed its process"
             assert attempt.service.events("worker_lost")[-1].payload["pid"] == victim
+        bench.hurry()
         attempt.ends("succeeded")
     for recovered in attempt.service.events("recovered"):
         assert (recovered.payload["workers"], recovered.payload["from"]) == (2, "survivors")
@@ -49,13 +49,14 @@ def test_survivors_of_kills_go_on_without_a_disk_and_replacements_join(bench: Be
 
 
 def test_where_both_holders_of_a_shard_are_lost_the_checkpoint_is_taken_else_the_start(bench: Bench) -> None:
-    spec = paced(stage=2, steps=120, every_steps=20)
+    spec = bench.spec(stage=2, steps=400, every_steps=20)
     with bench.attempt(spec, workers=3) as attempt:
         attempt.wait_step(5)
         kill(attempt, *attempt.service.pids()[1:])
-        attempt.wait_step(70)
+        attempt.wait_step(45)
         attempt.wait_size(3)
         kill(attempt, *attempt.service.pids()[1:])
+        bench.hurry()
         attempt.ends("succeeded")
     first, second = (event.payload for event in attempt.service.events("recovered")[:2])
     assert (first["from"], first["from_step"], first["workers"]) == ("start", 0, 1)

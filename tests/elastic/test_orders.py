@@ -11,14 +11,13 @@ import pytest
 
 from tests.elastic.cluster import Bench, end_process, gone
 from tests.elastic.reference import largest_difference, undisturbed
-from tests.elastic.specs import paced
 
 # Real processes on a machine that others may use as well.
 pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_service_that_is_away_loses_nothing(bench: Bench) -> None:
-    spec = paced(stage=1, steps=60, every_steps=25)
+    spec = bench.spec(stage=1, steps=60, every_steps=25)
     with bench.attempt(spec, workers=2) as attempt:
         attempt.wait_step(5)
         attempt.service.is_away = True
@@ -26,6 +25,7 @@ def test_a_service_that_is_away_loses_nothing(bench: Bench) -> None:
         time.sleep(2.5)
         assert len(attempt.service.beats) == beats
         attempt.service.is_away = False
+        bench.hurry()
         attempt.ends("succeeded")
     assert sorted(attempt.service.curve()) == list(range(1, 61))
     saved = [fact.checkpoint for fact in attempt.service.facts if fact.checkpoint]
@@ -34,13 +34,14 @@ def test_a_service_that_is_away_loses_nothing(bench: Bench) -> None:
 
 
 def test_a_paused_job_resumes_at_another_size_and_stage_on_the_same_curve(bench: Bench) -> None:
-    spec = paced(stage=3, steps=80)
+    spec = bench.spec(stage=3, steps=60)
     with bench.attempt(spec, workers=2, job="pausing") as attempt:
         attempt.wait_step(20)
         attempt.service.action = "pause"
         attempt.ends("paused")
         first = attempt.service.curve()
     stopped = max(first)
+    bench.hurry()
     with bench.attempt({**spec, "stage": 1}, workers=1, job="pausing", number=2) as attempt:
         attempt.ends("succeeded")
         second = attempt.service.curve()
@@ -52,7 +53,7 @@ def test_a_paused_job_resumes_at_another_size_and_stage_on_the_same_curve(bench:
 
 
 def test_a_cancelled_job_is_gone_within_five_seconds(bench: Bench) -> None:
-    with bench.attempt(paced(stage=2, steps=10_000), workers=2) as attempt:
+    with bench.attempt(bench.spec(stage=2, steps=10_000), workers=2) as attempt:
         attempt.wait_step(3)
         pids = attempt.service.pids()
         began = time.monotonic()
@@ -63,7 +64,7 @@ def test_a_cancelled_job_is_gone_within_five_seconds(bench: Bench) -> None:
 
 
 def test_an_exception_of_the_users_code_fails_the_job_with_its_own_words(bench: Bench) -> None:
-    with bench.attempt(paced(stage=2, steps=50, broken=61), workers=2) as attempt:
+    with bench.attempt(bench.spec(stage=2, steps=50, broken=61), workers=2) as attempt:
         outcome = attempt.ends("failed")
     assert outcome.cause == "user"
     assert outcome.reason.startswith("ValueError: sample 61 has no label (")
@@ -73,7 +74,7 @@ def test_an_exception_of_the_users_code_fails_the_job_with_its_own_words(bench: 
 
 
 def test_a_new_controller_adopts_the_workers_of_a_killed_one(bench: Bench) -> None:
-    spec = paced(stage=2, steps=4000, pause_s=0.02)
+    spec = bench.spec(stage=2, steps=4000)
     with bench.attempt(spec, workers=2, job="left") as attempt:
         attempt.wait_step(10)
         pids = attempt.service.pids()
@@ -93,7 +94,7 @@ def test_a_new_controller_adopts_the_workers_of_a_killed_one(bench: Bench) -> No
 
 
 def test_workers_that_hear_from_no_controller_save_and_leave(bench: Bench) -> None:
-    with bench.attempt(paced(stage=3, steps=10_000), workers=2, job="orphan", orphan_timeout_s=3.0) as attempt:
+    with bench.attempt(bench.spec(stage=3, steps=10_000), workers=2, job="orphan", orphan_timeout_s=3.0) as attempt:
         attempt.wait_step(5)
         pids = attempt.service.pids()
         os.kill(attempt.process.pid, signal.SIGKILL)
@@ -104,7 +105,7 @@ def test_workers_that_hear_from_no_controller_save_and_leave(bench: Bench) -> No
 
 
 def test_a_superseded_controller_stops_its_workers(bench: Bench) -> None:
-    with bench.attempt(paced(stage=0, steps=10_000), workers=1) as attempt:
+    with bench.attempt(bench.spec(stage=0, steps=10_000), workers=1) as attempt:
         attempt.wait_step(2)
         pids = attempt.service.pids()
         attempt.service.superseded = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,18 +14,21 @@ WIDTH = 24
 
 
 class Paced(nn.Module):
-    """A tiny language model with odd sizes, dropout and a pause in its forward: time for events without load."""
+    """A tiny language model with odd sizes, dropout and a pause in its forward: time for events without load.
 
-    def __init__(self, pause_s: float) -> None:
+    How long is in a file, so that a test lets training wait for what it waits for, and hurry afterwards.
+    """
+
+    def __init__(self, pace_file: str) -> None:
         super().__init__()
-        self.pause_s = pause_s
+        self.pace_file = Path(pace_file)
         self.table = nn.Embedding(VOCAB, WIDTH)
         self.blocks = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=bias) for bias in (True, False, True))
         self.dropout = nn.Dropout(0.1)
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        time.sleep(self.pause_s)
+        time.sleep(float(self.pace_file.read_text()))
         x = self.table(tokens[:, :-1])
         for block in self.blocks:
             x = x + torch.tanh(block(self.dropout(x)))
@@ -32,8 +36,8 @@ class Paced(nn.Module):
         return nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
 
 
-def paced(pause_s: float) -> nn.Module:
-    return Paced(pause_s)
+def paced(pace_file: str) -> nn.Module:
+    return Paced(pace_file)
 
 
 class Counting:
