@@ -141,13 +141,14 @@ class Worker:
                 self._crash(error)
             except BaseException:
                 # A training thread that ends unheard would look alive for ever; a dead process is noticed at once.
-                log.exception("the report of a crash failed itself; this process ends")
                 os._exit(CRASH_UNREPORTED)
 
     def _warm(self, began: float) -> None:
         # Heavy, and only this thread needs it.
-        from workers.worker import device, member  # noqa: PLC0415
+        from workers.worker import device, member, process_group  # noqa: PLC0415
 
+        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        process_group.choose_interface(node)
         chosen = device.choose(cpu=self._brief.spec.resources.cpu)
         self._member = member.Member(
             worker_id=self._id,
@@ -158,7 +159,6 @@ class Worker:
             orphaned=self._is_orphaned,
         )
         self._member.warm()
-        node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         self._ready = Ready(pid=os.getpid(), node=node, device=str(chosen), warm_s=time.monotonic() - began)
         self._outbox.put(self._ready)
 

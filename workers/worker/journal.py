@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TextIO, cast
@@ -47,7 +48,9 @@ class Journal:
             "text": text,
         }
         with self._lock:
-            self._file.write(json.dumps(entry) + "\n")
+            # A full disk costs lines, never the training that writes them.
+            with suppress(OSError):
+                self._file.write(json.dumps(entry) + "\n")
             told = self._may_tell()
         if told:
             self._tell(Line(at=at, level=level, text=text[:LINE_CHARS], rank=self.rank))

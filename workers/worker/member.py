@@ -78,6 +78,7 @@ class Member:
         """All that a join needs and that needs no group."""
         training = self._brief.spec.training
         self._holdings.warm()
+        self.checkpoints.know(self._holdings.model)
         self._loader = assemble.build_loader(self._brief.spec, cache_folder=Path(self._brief.cache_folder))
         first = micro_batches(step=1, batch_size=training.batch_size, micro_batch_size=training.micro_batch_size)[0]
         # The first look at data that are wrong or slow should not be inside a generation.

@@ -161,9 +161,10 @@ class GroupOwner:
                 self.group._get_backend(self._device).abort()
         # gloo has no abort that frees anybody: its connected sockets are shut down, never its listening one.
         for connection in _connections():
-            local, remote = connection.getsockname()[1], connection.getpeername()[1]
-            if local in self._own_ports or remote in self._ports or remote == self._store_port:
-                with suppress(OSError):
+            # A connection that closes meanwhile has no names any more, and needs no end.
+            with suppress(OSError):
+                local, remote = connection.getsockname()[1], connection.getpeername()[1]
+                if local in self._own_ports or remote in self._ports or remote == self._store_port:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def _check(self) -> None:

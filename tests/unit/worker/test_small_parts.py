@@ -42,6 +42,14 @@ def test_a_wish_is_met_once_and_only_by_its_generation() -> None:
     assert not wishes.votes(2, orphaned=False).save
 
 
+def test_a_full_disk_costs_lines_and_raises_nothing(tmp_path: Path) -> None:
+    told: list[Line] = []
+    (tmp_path / "w.jsonl").symlink_to("/dev/full")
+    journal = Journal(tmp_path / "w.jsonl", worker_id="w", tell=told.append)
+    journal.write("error", "no room for this")
+    assert [line.text for line in told] == ["no room for this"]
+
+
 def test_every_line_is_in_the_file_and_a_flood_is_not_told(tmp_path: Path) -> None:
     told: list[Line] = []
     journal = Journal(tmp_path / "w.jsonl", worker_id="w", tell=told.append)

@@ -297,7 +297,9 @@ class ZeroEngine:
         self._raise_failure()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            # A receive still posted in a frame would write into memory that `abandon` gives away.
+            traceback.clear_frames(error.__traceback__)
             self._passes.abandon()
             raise
 
