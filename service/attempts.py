@@ -14,7 +14,7 @@ from service.domain.event import KIND_LIMIT, Event
 from service.domain.job import Intent, Job
 from service.domain.key import secret_hash
 from service.domain.log import bounded
-from service.domain.observation import Change, conclude, observe
+from service.domain.observation import Change, conclude, is_late, observe
 from service.domain.text import plain
 from service.domain.wire import PROTOCOL, Brief, CheckpointReport, EventReport, Fact, Heartbeat, LogLine, Orders, Sample
 from service.ledger import NOTICES, RECONCILE, write_event, write_job
@@ -93,12 +93,13 @@ class Attempts:
         now, fresh = self.clock.now(), _fresh(beat, attempt)
         samples = await _take_facts(work, job, attempt, fresh, now)
         change = observe(job, attempt, beat, samples, now=now)
+        late = is_late(job, attempt, beat)
         attempt = replace(
             attempt,
             state=AttemptState.LIVE,
             seen_at=now,
-            phase=beat.phase,
-            workers=beat.workers,
+            phase=attempt.phase if late else beat.phase,
+            workers=attempt.workers if late else beat.workers,
             acknowledged=max(attempt.acknowledged, _next_fact(beat)),
         )
         if beat.outcome is not None:

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from service.domain.allocation import Demand, allocate, demand_of, grant, held_slots, why_waiting
-from service.domain.attempt import Attempt, AttemptState, Liveness
+from service.domain.attempt import Attempt, AttemptState, Liveness, backoff_s
 from service.domain.checkpoint import job_folder
 from service.domain.cluster import ClusterFacts
 from service.domain.errors import ClusterUnavailable, ElastaneError, LeaseLost, RayNotStarted
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.key import secret_hash
-from service.domain.observation import lose
+from service.domain.log import bounded
+from service.domain.observation import lose, settle
 from service.domain.watching import EndByForce, Launch, Lost, Release, Verdict, judge, needs_look
 from service.ledger import NOTICES, RECONCILE, write_job
 from service.ports import Bus, Capacity, Clock, Database, Files, Launcher, LaunchOrder, RayHost, Tokens, UnitOfWork
@@ -31,6 +32,7 @@ TICK = "tick"
 LEASE_TTL_S = 10.0
 PRUNE_EVERY_S = 60.0
 _WANTS_WORKERS = DRIVEN | {JobState.QUEUED}
+_STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +51,8 @@ class Reconciler:
     _token: int | None = None
     _pruned_at: float = 0.0
     _complaints: dict[str, str] = field(default_factory=dict)
+    # Launches that failed as none should, by attempt: how often, and when the next try is due.
+    _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Ticks until cancelled. A tick that fails is logged, and the next one starts from what is written."""
@@ -67,9 +71,14 @@ class Reconciler:
         async with self.database.read() as work:
             jobs, attempts = await work.jobs.open(), await work.attempts.open()
         by_id = {job.id: job for job in jobs}
+        self._held_back = {each.id: self._held_back[each.id] for each in attempts if each.id in self._held_back}
         for attempt in attempts:
             if attempt.job_id in by_id:
                 await self._guarded(attempt.job_id, self._watch(by_id[attempt.job_id], attempt))
+        driven = {attempt.job_id for attempt in attempts if not attempt.ended}
+        for job in jobs:
+            if job.state in _STOPPING and job.id not in driven:
+                await self._guarded(job.id, self._settle(job.id))
         if not self.leaving.is_set():
             await self._share_out()
         for job in jobs:
@@ -78,13 +87,13 @@ class Reconciler:
         await self._prune()
 
     async def _guarded(self, name: str, work: Awaitable[None]) -> None:
-        """One job's trouble is not another's; a lost lease ends the tick."""
+        """One job's trouble is not another's, be it a bug of ours; a lost lease ends the tick."""
         try:
             await work
             self._complaints.pop(name, None)
         except LeaseLost:
             raise
-        except ElastaneError as error:
+        except Exception as error:
             self._complain(name, error)
 
     def _complain(self, name: str, error: Exception) -> None:
@@ -171,12 +180,26 @@ class Reconciler:
             await work.commit()
         self.bus.wake(NOTICES)
 
+    async def _settle(self, job_id: str) -> None:
+        """Ends the stop of a job that no attempt drives: nobody else would."""
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            job = await work.jobs.get(job_id, even_deleted=True)
+            driven = any(each.job_id == job_id and not each.ended for each in await work.attempts.open())
+            if driven or job.state not in _STOPPING:
+                return
+            change = settle(job, now=self.clock.now())
+            await write_job(work, change.job, *change.events, before=job)
+            await work.commit()
+        self.bus.wake(NOTICES)
+
     # ---- allocation ------------------------------------------------------------------------------------------------
 
     async def _share_out(self) -> None:
         facts = await self.capacity.facts()
         async with self.database.read() as work:
-            jobs = [job for job in await work.jobs.open() if job.deleted_at is None]
+            # Deleted ones too: they hold their slots until their process is gone.
+            jobs = await work.jobs.open()
             attempts = {attempt.job_id for attempt in await work.attempts.open()}
         wanting = [job for job in jobs if job.state in _WANTS_WORKERS and job.intent is Intent.RUN]
         demands = [demand_of(job, slot_kind=facts.slot_kind) for job in wanting]
@@ -244,11 +267,24 @@ class Reconciler:
         await self._try_launch(after, attempt)
 
     async def _try_launch(self, job: Job, attempt: Attempt) -> None:
-        """What keeps it from starting is told to the user; the next tick tries again."""
+        """What keeps it from starting is told to the user; a later tick tries again."""
+        failures, due = self._held_back.get(attempt.id, (0, 0.0))
+        if failures and self.clock.monotonic() < due:
+            return
         try:
             await self._launch(job, attempt)
+            self._held_back.pop(attempt.id, None)
         except (ClusterUnavailable, RayNotStarted) as error:
             await self._give(job, job.granted, f"Cannot start yet: {error.detail}")
+            raise
+        except ElastaneError:
+            raise
+        except Exception as error:
+            wait_s = backoff_s(failures + 1)
+            self._held_back[attempt.id] = failures + 1, self.clock.monotonic() + wait_s
+            why = bounded(f"Cannot start yet: {type(error).__name__}: {error}; trying again in {wait_s:.0f} s")
+            log.warning("job %s attempt %s: %s", job.id, attempt.id, why)
+            await self._give(job, job.granted, why)
             raise
 
     async def _launch(self, job: Job, attempt: Attempt) -> None:

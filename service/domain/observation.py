@@ -49,6 +49,8 @@ class Change:
 
 def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sample], *, now: datetime) -> Change:
     """The job after the facts of a heartbeat, its outcome not yet looked at."""
+    if is_late(job, attempt, beat):
+        return Change(job=replace(job, progress=replace(job.progress, heard_at=now)))
     progress = _progress(job.progress, attempt, beat, tuple(samples))
     job = replace(job, progress=replace(progress, heard_at=now))
     change = Change(job=job)
@@ -56,6 +58,17 @@ def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sampl
         reason = _REASONS[trigger].format(workers=beat.world_size, step=beat.step)
         change = change.then(trigger, now=now, reason=reason, workers=beat.world_size)
     return change
+
+
+def is_late(job: Job, attempt: Attempt, beat: Heartbeat) -> bool:
+    """Whether a newer heartbeat was taken in before this one: what it says of the present is past.
+
+    Inside one generation only a training group never goes back; one that recovers does, to its checkpoint.
+    """
+    known, generation = job.progress, attempt.generation_before + beat.generation
+    if generation != known.generation:
+        return generation < known.generation
+    return attempt.phase == beat.phase == "running" and beat.step < known.step
 
 
 def _triggers(job: Job, phase: Phase) -> tuple[Trigger, ...]:
@@ -128,6 +141,13 @@ def _stopped(job: Job, reason: str, *, now: datetime) -> Change:
         return Change(job=job).then(T.FINISH_PAUSE, now=now, reason=f"Paused at step {job.progress.step}")
     why = f"Stopped at step {job.progress.step}{f' ({reason})' if reason else ''}; goes on when there are slots for it"
     return Change(job=job).then(T.REQUEUE, now=now, reason=why)
+
+
+def settle(job: Job, *, now: datetime) -> Change:
+    """A job that was to stop while no attempt drove it: there is nobody to wait for."""
+    if job.intent is Intent.CANCEL:
+        return Change(job=job).then(T.FINISH_CANCEL, now=now, reason=f"Cancelled at step {job.progress.step}")
+    return _stopped(job, "no attempt was running", now=now)
 
 
 def lose(job: Job, *, cause: str, reason: str, now: datetime) -> Change:

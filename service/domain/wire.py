@@ -6,10 +6,9 @@ at least once and applied once: `facts_from` numbers the first fact of the messa
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from service.domain.spec import JobSpec
 
@@ -41,7 +40,7 @@ class Sample(Message):
     step: int
     generation: int
     value: float
-    at: datetime
+    at: AwareDatetime
 
 
 class EventReport(Message):
@@ -50,7 +49,7 @@ class EventReport(Message):
     kind: str
     step: int | None = None
     generation: int | None = None
-    at: datetime
+    at: AwareDatetime
     payload: dict[str, Any] = Field(default_factory=dict)
 
 
@@ -64,12 +63,12 @@ class CheckpointReport(Message):
     duration_s: float
     removed: bool = False
     request_id: str | None = None
-    at: datetime
+    at: AwareDatetime
 
 
 class LogLine(Message):
     rank: int | None = None
-    at: datetime
+    at: AwareDatetime
     level: Literal["debug", "info", "warning", "error"] = "info"
     text: str
 
@@ -103,7 +102,7 @@ class Heartbeat(Message):
     facts_from: int = 0
     facts: tuple[Fact, ...] = ()
     outcome: Outcome | None = None
-    at: datetime
+    at: AwareDatetime
 
 
 class Orders(Message):

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from service.domain.errors import AttemptOver, AttemptTokenWrong, RequestRefused
 from service.domain.job import JobState
@@ -85,6 +86,27 @@ async def test_phases_move_the_job_through_a_resize_and_a_recovery(plane: Contro
     ):
         await controller.beat(phase, step=2, workers=1)  # type: ignore[arg-type]
         assert (await plane.jobs.get(job.id)).state is state
+
+
+async def test_a_late_heartbeat_changes_nothing_of_the_present_and_its_facts_count(plane: ControlPlane) -> None:
+    job, controller = await plane.running(workers=2)
+    await controller.beat("running", step=9, workers=2, generation=2)
+    await controller.beat("resizing", step=5, workers=1, generation=1, facts=(event(plane, "resized"),))
+    seen, attempt = await plane.jobs.get(job.id), await plane.attempt(controller.attempt_id)
+    assert (seen.state, seen.progress.step, seen.progress.generation) == (JobState.RUNNING, 9, 2)
+    assert (seen.progress.workers, attempt.phase, len(attempt.workers)) == (2, "running", 2)
+    assert "resized" in await plane.kinds(job.id)
+    await controller.beat("running", step=8, workers=2, generation=2)
+    assert (await plane.jobs.get(job.id)).progress.step == 9
+
+
+async def test_a_generation_that_goes_on_from_a_checkpoint_takes_the_step_back(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    await controller.beat("running", step=9, workers=1, generation=1)
+    await controller.beat("recovering", step=9, workers=1, generation=2)
+    await controller.beat("running", step=4, workers=1, generation=2)
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.progress.step) == (JobState.RUNNING, 4)
 
 
 async def test_facts_are_applied_once_though_the_message_comes_again(plane: ControlPlane) -> None:
@@ -264,3 +286,8 @@ async def test_a_job_that_was_done_before_it_heard_of_the_cancel_succeeded(plane
     await plane.jobs.cancel(job.id)
     await controller.end("succeeded")
     assert (await plane.jobs.get(job.id)).state is JobState.SUCCEEDED
+
+
+def test_a_time_without_an_offset_is_refused_at_the_wire() -> None:
+    with pytest.raises(ValidationError, match="timezone"):
+        LogLine.model_validate({"at": "2026-01-01T00:00:00", "text": "x"})

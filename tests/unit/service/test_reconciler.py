@@ -10,6 +10,7 @@ from service.domain.attempt import FAILURE_BUDGET
 from service.domain.cluster import ClusterFacts
 from service.domain.errors import DatabaseUnavailable, LeaseLost
 from service.domain.job import JobState
+from service.ports import LaunchOrder
 from service.reconciler import LEASE_TTL_S
 from tests.fakes.control_plane import ControlPlane
 from tests.fakes.memory_database import MemoryDatabase
@@ -154,6 +155,47 @@ async def test_a_job_that_is_cancelled_before_its_process_was_started_starts_non
     await plane.tick()
     assert (await plane.jobs.get(job.id)).state is JobState.CANCELLED
     assert plane.launcher.orders == []
+
+
+@pytest.mark.parametrize("slots", [4, 0], ids=["in its pause before the next try", "waiting for slots"])
+async def test_a_recovering_job_that_nobody_drives_is_stopped_at_once(plane: ControlPlane, slots: int) -> None:
+    cancelled, first = await plane.running(workers=2)
+    paused, second = await plane.running(workers=2)
+    first.exit()
+    second.exit()
+    await plane.tick(5)
+    plane.capacity.slots = slots
+    await plane.tick(0 if slots else 5)
+    await plane.jobs.cancel(cancelled.id)
+    await plane.jobs.pause(paused.id)
+    await plane.tick()
+    assert (await plane.jobs.get(cancelled.id)).state is JobState.CANCELLED
+    assert (await plane.jobs.get(paused.id)).state is JobState.PAUSED
+    assert len(plane.launcher.orders) == 2
+
+
+async def test_a_pause_that_was_taken_back_before_a_tick_starts_the_job_again(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    controller.exit()
+    await plane.tick(5)
+    await plane.jobs.pause(job.id)
+    await plane.jobs.resume(job.id)
+    await plane.tick(5)
+    await plane.tick()
+    seen = await plane.jobs.get(job.id)
+    assert (seen.state, seen.attempt) == (JobState.STARTING, 2)
+
+
+async def test_a_deleted_job_holds_its_slots_until_its_process_is_gone(plane: ControlPlane) -> None:
+    job, controller = await plane.running(workers=4)
+    waiting = await plane.submit(workers=4)
+    await controller.end("succeeded")
+    await plane.jobs.delete(job.id)
+    await plane.tick()
+    assert (await plane.jobs.get(waiting.id)).state is JobState.QUEUED
+    controller.exit()
+    await plane.tick()
+    assert (await plane.jobs.get(waiting.id)).state is JobState.STARTING
 
 
 async def test_a_recovering_job_without_slots_waits_and_says_so(plane: ControlPlane) -> None:
@@ -348,3 +390,28 @@ async def test_trouble_with_one_job_does_not_stop_the_others(plane: ControlPlane
     await plane.tick()
     assert (await plane.jobs.get(job.id)).state is JobState.STARTING
     assert len(plane.launcher.orders) == 2
+
+
+async def test_a_launch_that_fails_as_none_should_is_told_held_back_and_holds_nobody_else_up(
+    plane: ControlPlane,
+) -> None:
+    bad, good = await plane.submit(), await plane.submit()
+    launch, tries = plane.launcher.launch, []
+
+    async def launch_or_fail(order: LaunchOrder) -> None:
+        if order.job_id == bad.id:
+            tries.append(plane.clock.monotonic())
+            raise PermissionError(13, "Permission denied", "attempt-1.log")
+        await launch(order)
+
+    plane.launcher.launch = launch_or_fail  # type: ignore[method-assign]
+    for _ in range(8):
+        await plane.tick()
+    reason = (await plane.jobs.get(bad.id)).reason
+    assert reason.startswith("Cannot start yet: PermissionError")
+    assert "attempt-1.log" in reason
+    assert [later - tries[0] for later in tries] == [0, 1, 3, 7]
+    assert [order.job_id for order in plane.launcher.orders] == [good.id]
+    plane.launcher.launch = launch  # type: ignore[method-assign]
+    await plane.tick(10)
+    assert [order.job_id for order in plane.launcher.orders] == [good.id, bad.id]
