@@ -29,15 +29,15 @@ class RayCapacity:
         try:
             response = await self._client.get("/api/v0/nodes", params={"detail": "true", "limit": 10_000})
             response.raise_for_status()
-            rows: list[dict[str, Any]] = response.json()["data"]["result"]["result"]
-        except (httpx.HTTPError, ValueError, KeyError) as error:
+            return facts_of(response.json()["data"]["result"]["result"], address=self._address)
+        except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
+            # Another service's word: null or of another shape is as good as none.
             raise ClusterUnavailable(repr(error)) from error
-        return facts_of(rows, address=self._address)
 
 
 def facts_of(rows: list[dict[str, Any]], *, address: str) -> ClusterFacts:
     """GPUs are the slots of a cluster that has any; a head without them then offers none."""
-    has_gpus = any(row.get("resources_total", {}).get("GPU", 0) for row in rows)
+    has_gpus = any((row.get("resources_total") or {}).get("GPU", 0) for row in rows)
     resource = "GPU" if has_gpus else "CPU"
     nodes = tuple(_node(row, resource) for row in rows)
     slots = sum(node.slots for node in nodes if node.alive)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from functools import cached_property
 
 import httpx
@@ -13,7 +14,13 @@ from service.ports import LaunchOrder
 from service.settings import ray_token
 
 TIMEOUT_S = 20.0
-_LIVE = {"PENDING", "RUNNING"}
+_LIVENESS = {
+    "PENDING": Liveness.ALIVE,
+    "RUNNING": Liveness.ALIVE,
+    "SUCCEEDED": Liveness.GONE,
+    "FAILED": Liveness.GONE,
+    "STOPPED": Liveness.GONE,
+}
 
 
 class RayAddress:
@@ -50,10 +57,11 @@ class RayJobs:
     async def launch(self, order: LaunchOrder) -> None:
         if await self.liveness(order.attempt_id) is Liveness.ALIVE:
             return
-        arguments = f"--service {order.service_url} --job {order.job_id} --attempt {order.attempt_id}"
+        arguments = ["--service", order.service_url, "--job", order.job_id, "--attempt", order.attempt_id]
         body = {
             "submission_id": submission_id(order.attempt_id),
-            "entrypoint": f"python -m workers.controller {arguments}",
+            # Ray gives it to a shell.
+            "entrypoint": shlex.join(["python", "-m", "workers.controller", *arguments]),
             "runtime_env": {"env_vars": {"ELASTANE_ATTEMPT_TOKEN": order.token}},
             "metadata": {"job": order.job_id, "attempt": str(order.number)},
         }
@@ -64,13 +72,11 @@ class RayJobs:
     async def liveness(self, attempt_id: str) -> Liveness:
         try:
             response = await self._send("GET", f"/api/jobs/{submission_id(attempt_id)}", None)
+            if response.status_code == 404:
+                return Liveness.GONE
+            return _LIVENESS.get(_status(response), Liveness.UNKNOWN)
         except ClusterUnavailable:
             return Liveness.UNKNOWN
-        if response.status_code == 404:
-            return Liveness.GONE
-        if response.status_code != 200:
-            return Liveness.UNKNOWN
-        return Liveness.ALIVE if response.json().get("status") in _LIVE else Liveness.GONE
 
     async def end(self, attempt_id: str, *, force: bool) -> None:
         """Ray sends SIGTERM and, some seconds later, SIGKILL by itself."""
@@ -82,6 +88,16 @@ class RayJobs:
                 return await self._client.request(method, path, json=body)
         except (httpx.HTTPError, TimeoutError) as error:
             raise ClusterUnavailable(f"{method} {path}: {error!r}") from error
+
+
+def _status(response: httpx.Response) -> str:
+    """What Ray says of a submission. Raises ClusterUnavailable for what is no answer of Ray's."""
+    if response.status_code != 200:
+        raise ClusterUnavailable(f"{response.url.path} answered {response.status_code}")
+    try:
+        return str(response.json()["status"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ClusterUnavailable(f"{response.url.path} answered {response.text[:100]!r}") from error
 
 
 def submission_id(attempt_id: str) -> str:

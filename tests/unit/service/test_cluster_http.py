@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -54,6 +56,18 @@ async def test_an_attempt_is_submitted_under_its_own_name_and_the_token_is_no_ar
     assert body["runtime_env"]["env_vars"] == {"ELASTANE_ATTEMPT_TOKEN": "secret"}
 
 
+async def test_no_word_of_the_entrypoint_is_read_by_the_shell() -> None:
+    seen: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(404) if request.method == "GET" else httpx.Response(200, json={})
+
+    await jobs(answer).launch(replace(ORDER, service_url="http://s:1/$(id); x"))
+    words = shlex.split(json.loads(seen[-1].content)["entrypoint"])
+    assert words[3:] == ["--service", "http://s:1/$(id); x", "--job", "j", "--attempt", "a"]
+
+
 async def test_an_attempt_that_was_submitted_before_is_adopted() -> None:
     posts: list[str] = []
 
@@ -79,6 +93,9 @@ async def test_an_attempt_that_was_submitted_before_is_adopted() -> None:
         (httpx.Response(404), Liveness.GONE),
         (httpx.Response(500), Liveness.UNKNOWN),
         (httpx.Response(401), Liveness.UNKNOWN),
+        (httpx.Response(200, text="<html>a proxy</html>"), Liveness.UNKNOWN),
+        (httpx.Response(200, json=None), Liveness.UNKNOWN),
+        (httpx.Response(200, json={"status": "new to us"}), Liveness.UNKNOWN),
     ],
 )
 async def test_only_a_clear_answer_says_that_a_controller_is_gone(answer: httpx.Response, liveness: Liveness) -> None:
@@ -107,8 +124,9 @@ def test_gpus_are_the_slots_of_a_cluster_that_has_any() -> None:
         },
         {"node_id": "d", "node_ip": "10.0.0.3", "state": "DEAD", "resources_total": {"GPU": 4}},
     ]
+    rows.append({"node_id": "n", "state": "DEAD", "resources_total": None})
     facts = facts_of(rows, address="head")
-    assert (facts.slot_kind, facts.slots, [node.slots for node in facts.nodes]) == ("gpu", 4, [0, 4, 4])
+    assert (facts.slot_kind, facts.slots, [node.slots for node in facts.nodes]) == ("gpu", 4, [0, 4, 4, 0])
     assert facts.nodes[1].accelerator == "H100"
     assert facts_of(rows[:1], address="head").slot_kind == "cpu"
     assert facts_of(rows[:1], address="head").slots == 8
@@ -116,7 +134,9 @@ def test_gpus_are_the_slots_of_a_cluster_that_has_any() -> None:
 
 async def test_a_cluster_view_that_cannot_be_read_is_unavailable() -> None:
     made = RayCapacity("head")
-    for answer in (unreachable, lambda request: httpx.Response(200, json={"data": {}})):
+    bodies: tuple[object, ...] = ({"data": {}}, {"data": None}, None, {"data": {"result": {"result": [None]}}})
+    answers = [httpx.Response(200, json=body) for body in bodies]
+    for answer in (unreachable, *(lambda request, canned=canned: canned for canned in answers)):
         made.__dict__["_client"] = httpx.AsyncClient(base_url="http://h", transport=httpx.MockTransport(answer))
         with pytest.raises(ClusterUnavailable):
             await made.facts()
