@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
-from service.domain.errors import Unavailable
 from service.domain.notice import Notice
 from service.ledger import NOTICES
 from service.ports import Bus, Database
+
+log = logging.getLogger(__name__)
 
 RECENT = 2000  # notices kept in memory
 BATCH = 200  # notices that one client holds at most
@@ -57,6 +59,11 @@ class Stream:
     _grown: asyncio.Condition = field(default_factory=asyncio.Condition)
     _task: asyncio.Task[None] | None = None
     _closed: bool = False
+    _complaint: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self._task is not None and not self._task.done()
 
     async def start(self) -> None:
         async with self.database.read() as work:
@@ -77,9 +84,15 @@ class Stream:
             self._grown.notify_all()
 
     async def _follow(self) -> None:
+        """Goes on whatever happens: a turn that fails is told, once while it fails alike, and the next one reads."""
         while True:
-            with contextlib.suppress(Unavailable):
+            try:
                 await self._read_new()
+                self._complaint = ""
+            except Exception as error:
+                if self._complaint != (complaint := repr(error)):
+                    self._complaint = complaint
+                    log.warning("stream: %s", complaint, exc_info=error)
             await self.bus.wait(NOTICES, timeout_s=POLL_S)
 
     async def _read_new(self) -> None:

@@ -93,11 +93,11 @@ class Services:
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
 
     async def readiness(self) -> Readiness:
-        """What the census found, and whether the reconciler still looks."""
+        """What the census found, and whether the reconciler still looks and the streams still follow."""
         found = await self.census.readiness()
-        alive = self._task is not None and not self._task.done()
-        checks = {**found.checks, "reconciler": "ok" if alive else "it has ended; restart the service"}
-        return Readiness(ready=found.ready and alive, checks=checks)
+        tasks = {"reconciler": self._task is not None and not self._task.done(), "stream": self.stream.alive}
+        told = {name: "ok" if alive else "it has ended; restart the service" for name, alive in tasks.items()}
+        return Readiness(ready=found.ready and all(tasks.values()), checks={**found.checks, **told})
 
     async def drain(self) -> None:
         """Before the port closes: with the embedded Ray, all attempts leave (bounded); with a cluster nothing stops."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import secrets
 import subprocess
@@ -20,6 +21,8 @@ from service.adapters.ray_environment import MARK, ray_environment
 from service.domain.cluster import ClusterFacts, Node
 from service.domain.errors import ElastaneError, RayNotStarted
 from service.settings import Settings, inherited_environment
+
+log = logging.getLogger(__name__)
 
 MODULE = "service.adapters.ray_head"
 START_WITHIN_S = 100.0
@@ -47,6 +50,7 @@ class EmbeddedRay:
         self._lock = asyncio.Lock()
         self._head: Head | None = None
         self._trouble: str | None = None
+        self._untouched: str | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         # A thread that starts the guardian goes on when its task is cancelled: the end must not overtake it.
@@ -83,9 +87,18 @@ class EmbeddedRay:
 
     async def _keep_alive(self) -> None:
         while True:
+            self._touch()
+            await asyncio.sleep(KEEPALIVE_S)
+
+    def _touch(self) -> None:
+        """A full disk today is no reason to be silent tomorrow: the guardian would end Ray."""
+        try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             (self._folder / "keepalive").touch()
-            await asyncio.sleep(KEEPALIVE_S)
+            self._untouched = None
+        except OSError as error:
+            self._untouched = f"cannot write the keepalive of the embedded Ray ({error}); without it Ray ends by itself"
+            log.warning("%s", self._untouched)
 
     async def ensure(self) -> str:
         async with self._lock:
@@ -97,7 +110,7 @@ class EmbeddedRay:
             return self._head.address
 
     def trouble(self) -> str | None:
-        return self._trouble
+        return self._trouble or self._untouched
 
     def _read_head(self) -> Head | None:
         """None where there is none, or its guardian is gone and Ray with it."""

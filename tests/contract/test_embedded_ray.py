@@ -132,3 +132,26 @@ async def test_its_token_is_readable_by_its_owner_alone(home: Path, ray: Embedde
     token = home / "ray" / "token"
     assert (token.stat().st_mode & 0o777, len(token.read_text())) == (0o600, 64)
     assert ray.environment["RAY_AUTH_TOKEN_PATH"] == str(token)
+
+
+async def test_a_keepalive_that_cannot_be_written_is_told_and_tried_again(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = make(home)
+    Path.touch(home)  # a file where the folder should be
+    turns = 0
+
+    async def turn(_: float) -> None:
+        nonlocal turns
+        turns += 1
+        if turns == 1:
+            assert "cannot write the keepalive" in (ray.trouble() or "")
+            Path.unlink(home)
+        elif turns == 2:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("service.adapters.embedded_ray.asyncio.sleep", turn)
+    with pytest.raises(asyncio.CancelledError):
+        await ray._keep_alive()
+    assert (home / "ray" / "keepalive").exists()
+    assert ray.trouble() is None

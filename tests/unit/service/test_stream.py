@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 
 import pytest
 
 from service import stream as stream_module
 from service.domain.errors import JobNotFound
 from service.domain.notice import Notice
+from service.ports import UnitOfWork
 from tests.fakes.control_plane import ControlPlane
 
 
@@ -119,3 +121,26 @@ async def test_stopping_ends_every_subscription(plane: ControlPlane) -> None:
     await plane.stream.stop()
     async with asyncio.timeout(5):
         assert await waiting is None
+
+
+async def test_a_turn_that_fails_does_not_end_the_stream(
+    streaming: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = asyncio.Event()
+
+    def fail() -> UnitOfWork:
+        failed.set()
+        raise ValueError("a row that cannot be read")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(streaming.stream, "database", _Reading(fail))
+        async with asyncio.timeout(5):
+            await failed.wait()
+    assert streaming.stream.alive
+    await write(streaming, 1)
+    assert len(await read(streaming.stream.subscribe(after=0), 1)) == 1
+
+
+@dataclass
+class _Reading:
+    read: Callable[[], UnitOfWork]
