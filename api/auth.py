@@ -6,11 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from fastapi import Request
+from fastapi import FastAPI, Request
 
 from api.browser_guard import is_loopback
 from api.dependencies import services_of
-from service.domain.errors import AttemptTokenWrong, SetupError
+from service.domain.errors import AttemptTokenWrong, SetupError, Unavailable
 from service.domain.key import Scope
 from service.keys import Keys
 from service.settings import Settings
@@ -18,7 +18,7 @@ from service.settings import Settings
 
 @dataclass(slots=True)
 class KeyPresence:
-    """Whether any key is in force, remembered for a second: it is asked at every call."""
+    """Whether any key was ever created, remembered for a second: it is asked at every call."""
 
     remembered_for_s: float = 1.0
     _known: bool = field(default=False, init=False)
@@ -38,6 +38,19 @@ class KeyPresence:
 def trusts_everyone(settings: Settings) -> bool:
     """Whether a caller without a key may come in while no key exists: a loopback address, or --insecure said aloud."""
     return settings.insecure or is_loopback(settings.host)
+
+
+def locked(app: FastAPI) -> Callable[[], Awaitable[bool]]:
+    """Whether keys are asked for. Not where nobody can tell: a database that is away opens nothing."""
+
+    async def asked() -> bool:
+        presence: KeyPresence = app.state.key_presence
+        try:
+            return await presence.any(app.state.services.keys)
+        except Unavailable:
+            return False
+
+    return asked
 
 
 async def refuse_open_address(settings: Settings, keys: Keys) -> None:

@@ -1,12 +1,13 @@
 """What a browser may do to this service on behalf of another site: nothing.
 
-On loopback no key may be asked for, so the address is the only lock: a name that an attacker points at 127.0.0.1 (DNS
-rebinding) is refused by its Host, a form or script of another site by its Origin or Sec-Fetch-Site.
+Where no key is asked for, the address is the only lock: a name that an attacker points at it (DNS rebinding) is refused
+by its Host, a form or script of another site by its Origin or Sec-Fetch-Site.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -37,28 +38,59 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class BrowserGuard:
-    """Checks Host (on loopback) and Origin; adds the security headers to every answer."""
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
-    def __init__(self, app: ASGIApp, *, loopback: bool) -> None:
+
+class BrowserGuard:
+    """Checks Host and Origin; adds the security headers to every answer.
+
+    On loopback only this machine's names are answered. Elsewhere any name once keys are asked for (`locked`); until
+    then (--insecure) what an attacker cannot point at this machine: an address, localhost, the host of `public_url`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        loopback: bool,
+        locked: Callable[[], Awaitable[bool]],
+        public_url: str | None = None,
+    ) -> None:
         self._app = app
         self._loopback = loopback
+        self._locked = locked
+        self._public_name = urlsplit(public_url or "").hostname
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
-        refusal = self._refusal(scope["method"], headers)
+        refusal = await self._wrong_host(headers) or self._refusal(scope["method"], headers)
         if refusal is not None:
             await problem_response(refusal, path=scope["path"])(scope, receive, _with_headers(send))
             return
         await self._app(scope, receive, _with_headers(send))
 
+    async def _wrong_host(self, headers: Headers) -> ProblemError | None:
+        host = headers.get("host", "")
+        name = _name(host)
+        if is_loopback(name):
+            return None
+        if self._loopback:
+            return _forbidden("wrong-host", f"Host {host[:100]!r}: this service is reached as 127.0.0.1 or localhost")
+        if _is_address(name) or name == self._public_name or await self._locked():
+            return None
+        fix = "reach it by its address, name this host in ELASTANE_PUBLIC_URL, or create a key"
+        return _forbidden("wrong-host", f"Host {host[:100]!r} may be anybody's while no key is asked for: {fix}")
+
     def _refusal(self, method: str, headers: Headers) -> ProblemError | None:
         host = headers.get("host", "")
-        if self._loopback and not is_loopback(_name(host)):
-            return _forbidden("wrong-host", f"Host {host[:100]!r}: this service is reached as 127.0.0.1 or localhost")
         if method in SAFE_METHODS:
             return None
         origin = headers.get("origin")

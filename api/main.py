@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from fastapi import FastAPI
 
 from api import openapi, problems
-from api.auth import KeyPresence, refuse_open_address
+from api.auth import KeyPresence, locked, refuse_open_address
 from api.body_limit import BodyLimit
 from api.browser_guard import BrowserGuard, is_loopback
 from api.routes import checkpoints, cluster, health, internal, jobs, keys, logs, metrics, pages, plan, stream
@@ -47,7 +47,9 @@ def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = bui
     app.openapi = lambda: openapi.complete(app)  # type: ignore[method-assign]
     # The last added is the outermost.
     app.add_middleware(BodyLimit)
-    app.add_middleware(BrowserGuard, loopback=is_loopback(settings.host))
+    app.add_middleware(
+        BrowserGuard, loopback=is_loopback(settings.host), locked=locked(app), public_url=settings.public_url
+    )
     app.add_middleware(Measured, telemetry=app.state.telemetry)
     return app
 

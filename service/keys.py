@@ -52,8 +52,8 @@ class Keys:
             return await work.keys.all()
 
     async def exist(self) -> bool:
-        """Whether any key is in force: then every call needs one."""
-        return any(key.revoked_at is None for key in await self.list())
+        """Whether any key was ever created: then every call needs one. Revoking the last must not open the door."""
+        return bool(await self.list())
 
     async def revoke(self, key_id: str) -> ApiKey:
         """Idempotent. Raises KeyNotFound."""

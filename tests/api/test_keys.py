@@ -99,5 +99,14 @@ def test_an_open_address_with_a_key_starts_and_asks_for_it(start: Start, tmp_pat
 
 
 def test_insecure_said_aloud_lets_everybody_in(start: Start) -> None:
-    live = start(host="0.0.0.0", insecure=True)
+    live = start(host="0.0.0.0", insecure=True, public_url="http://train.example")
     assert live.http.get("/v1/jobs", headers={"host": "train.example"}).status_code == 200
+    assert live.http.get("/v1/jobs").status_code == 200
+
+
+def test_insecure_lets_no_page_in_under_a_name_of_its_own_until_keys_are_asked_for(start: Start) -> None:
+    live = start(host="0.0.0.0", insecure=True)
+    rebound = {"host": "evil.example"}
+    assert live.http.get("/v1/jobs", headers=rebound).status_code == 403
+    admin = make(live, "admin")
+    assert live.http.get("/v1/jobs", headers=rebound | {"authorization": f"Bearer {admin}"}).status_code == 200

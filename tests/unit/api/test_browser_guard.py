@@ -10,7 +10,14 @@ import pytest
 from api.browser_guard import BrowserGuard, is_loopback
 
 
-def status(method: str, headers: dict[str, str], *, loopback: bool = True) -> int:
+def status(
+    method: str,
+    headers: dict[str, str],
+    *,
+    loopback: bool = True,
+    keys: bool = False,
+    public_url: str | None = None,
+) -> int:
     """The status that a request gets from the guard before an application that answers 200."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -24,7 +31,12 @@ def status(method: str, headers: dict[str, str], *, loopback: bool = True) -> in
 
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": "/v1/jobs", "headers": raw, "query_string": b""}
-    asyncio.run(BrowserGuard(app, loopback=loopback)(scope, None, send))  # type: ignore[arg-type]
+
+    async def locked() -> bool:
+        return keys
+
+    guard = BrowserGuard(app, loopback=loopback, locked=locked, public_url=public_url)
+    asyncio.run(guard(scope, None, send))  # type: ignore[arg-type]
     assert any(name == b"content-security-policy" for name, _ in sent[0]["headers"])
     found: int = sent[0]["status"]
     return found
@@ -42,8 +54,25 @@ def test_a_name_that_was_pointed_at_loopback_is_refused(host: str) -> None:
     assert status("GET", {"host": host}) == 403
 
 
-def test_any_host_is_answered_beyond_loopback() -> None:
-    assert status("GET", {"host": "train.example"}, loopback=False) == 200
+def test_any_host_is_answered_beyond_loopback_once_keys_are_asked_for() -> None:
+    assert status("GET", {"host": "train.example"}, loopback=False, keys=True) == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "answer"),
+    [
+        ("evil.example:8000", 403),
+        ("", 403),
+        ("10.0.0.1:8000", 200),
+        ("[fd00::1]:8000", 200),
+        ("localhost:8000", 200),
+        ("Train.example", 200),
+    ],
+)
+def test_while_no_key_is_asked_for_only_a_name_that_nobody_else_can_point_here_is_answered(
+    host: str, answer: int
+) -> None:
+    assert status("GET", {"host": host}, loopback=False, public_url="https://train.example/x") == answer
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:9999", "null", "http://[", ""])

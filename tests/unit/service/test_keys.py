@@ -25,12 +25,17 @@ async def test_what_is_not_a_key_opens_nothing(plane: ControlPlane, secret: str 
         await plane.keys.verify(secret)
 
 
+async def test_revoking_the_last_key_does_not_open_the_door_again(plane: ControlPlane) -> None:
+    assert not await plane.keys.exist()
+    made = await plane.keys.create("ci", ["admin"])
+    await plane.keys.revoke(made.key.id)
+    assert await plane.keys.exist()
+
+
 async def test_a_revoked_key_opens_nothing_and_may_be_revoked_again(plane: ControlPlane) -> None:
     made = await plane.keys.create("ci", ["read"])
-    assert await plane.keys.exist()
     await plane.keys.revoke(made.key.id)
     await plane.keys.revoke(made.key.id)
-    assert not await plane.keys.exist()
     with pytest.raises(Unauthenticated):
         await plane.keys.verify(made.secret)
     with pytest.raises(KeyNotFound):
