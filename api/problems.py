@@ -21,6 +21,7 @@ from service.domain.errors import (
     Denied,
     ElastaneError,
     NotFound,
+    RayNotStarted,
     Refused,
     Unauthenticated,
     Unavailable,
@@ -150,6 +151,7 @@ def _fix(kind: str, bounds: Mapping[str, Any]) -> str:
         "int_from_float": "give a whole number",
         "bool_parsing": "use true or false",
         "string_type": "give a text",
+        "timezone_aware": "say the offset, as in 2026-01-31T12:00:00Z",
     }
     return plain.get(kind, "change it as the problem says")
 
@@ -181,6 +183,7 @@ STATUSES: tuple[tuple[type[ElastaneError], int], ...] = (
     (AttemptTokenWrong, 401),
     (Denied, 403),
     (Unavailable, 503),
+    (RayNotStarted, 503),
 )
 HEADERS = {401: {"www-authenticate": "Bearer"}, 503: {"retry-after": "1"}}
 

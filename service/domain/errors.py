@@ -103,7 +103,10 @@ class AttemptNotFound(NotFound):
     title = "No such attempt"
 
     def __init__(self, attempt_id: str) -> None:
-        super().__init__(f"there is no attempt {attempt_id[:100]!r}", attempt_id=attempt_id[:100])
+        super().__init__(
+            f"there is no attempt {attempt_id[:100]!r}: its job was deleted or is another service's; stop its workers",
+            attempt_id=attempt_id[:100],
+        )
 
 
 class KeyNotFound(NotFound):
@@ -129,11 +132,17 @@ class IllegalTransition(Conflict):
 
     def __init__(self, *, job_id: str, state: str, trigger: str) -> None:
         super().__init__(
-            f"job {job_id} is {state}; {trigger} is not possible in that state",
+            f"job {job_id} is {state}; {trigger} is not possible in that state: {_way_out(state)}",
             job_id=job_id,
             state=state,
             trigger=trigger,
         )
+
+
+def _way_out(state: str) -> str:
+    if state in ("succeeded", "failed", "cancelled", "cancelling"):
+        return "it does not run again, submit a new job"
+    return "try again when its state has changed"
 
 
 class JobStillLive(Conflict):
@@ -240,7 +249,11 @@ class ClusterUnavailable(Unavailable):
     code = "cluster_unavailable"
 
     def __init__(self, cause: str) -> None:
-        super().__init__(f"the Ray cluster does not answer ({cause})", cause=cause)
+        super().__init__(
+            f"the Ray cluster does not answer ({cause}); check that it is up and that ELASTANE_RAY_ADDRESS names it, "
+            "then try again",
+            cause=cause,
+        )
 
 
 # ---- setup ---------------------------------------------------------------------------------------------------------
@@ -276,6 +289,7 @@ class DatabaseOutdated(SetupError):
 
 class RayNotStarted(SetupError):
     code = "ray_not_started"
+    title = "Ray is not there yet"
 
     def __init__(self, *, cause: str, log: str) -> None:
         super().__init__(f"the embedded Ray did not start: {cause}; its log is {log}", cause=cause, log=log)

@@ -15,6 +15,7 @@ from service.domain.errors import (
     IllegalTransition,
     JobNotFound,
     Problem,
+    RayNotStarted,
     SpecRefused,
     Unauthenticated,
 )
@@ -32,6 +33,7 @@ SPEC_REFUSED = SpecRefused([Problem(field="stage", value=4, problem="no such sta
         (AttemptTokenWrong("x"), 401),
         (Forbidden(needs="admin", has=["read"]), 403),
         (DatabaseUnavailable("locked"), 503),
+        (RayNotStarted(cause="c", log="/l"), 503),
         (ElastaneError("nobody knows"), 500),
     ],
 )
@@ -54,7 +56,8 @@ def test_who_is_not_known_is_told_how_to_come_in() -> None:
 
 
 def test_who_comes_too_early_is_told_when_to_come_again() -> None:
-    assert problem_of(DatabaseUnavailable("locked")).headers["retry-after"] == "1"
+    for error in (DatabaseUnavailable("locked"), RayNotStarted(cause="c", log="/l")):
+        assert problem_of(error).headers["retry-after"] == "1"
 
 
 def test_the_answer_has_the_members_and_the_type_of_the_rfc() -> None:

@@ -67,3 +67,19 @@ def test_a_refusal_says_the_first_problem_and_how_many_more_there_are() -> None:
 
 def test_what_came_from_outside_is_cut_before_it_is_repeated() -> None:
     assert len(str(errors.JobNotFound("j" * 500))) < 200
+
+
+@pytest.mark.parametrize(
+    ("error", "way_out"),
+    [
+        (errors.IllegalTransition(job_id="j", state="failed", trigger="pause"), "submit a new job"),
+        (
+            errors.IllegalTransition(job_id="j", state="pausing", trigger="scale"),
+            "try again when its state has changed",
+        ),
+        (errors.AttemptNotFound("a"), "stop its workers"),
+        (errors.ClusterUnavailable("refused"), "check that it is up and that ELASTANE_RAY_ADDRESS names it"),
+    ],
+)
+def test_a_message_says_what_to_do(error: ElastaneError, way_out: str) -> None:
+    assert way_out in str(error)

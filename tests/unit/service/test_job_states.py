@@ -63,7 +63,8 @@ def test_an_absent_pair_says_job_state_and_trigger_and_survives_pickling() -> No
     with pytest.raises(IllegalTransition) as caught:
         apply(job(JobState.PAUSED), Trigger.SUCCEED, now=NOW, reason="")
     copied = pickle.loads(pickle.dumps(caught.value))
-    assert str(copied) == str(caught.value) == "job j is paused; succeed is not possible in that state"
+    why = "job j is paused; succeed is not possible in that state: try again when its state has changed"
+    assert str(copied) == str(caught.value) == why
     assert copied.fields == {"job_id": "j", "state": JobState.PAUSED, "trigger": Trigger.SUCCEED}
 
 
