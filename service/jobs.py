@@ -260,4 +260,4 @@ def _check_key(key: str | None) -> None:
 
 
 def _words(bounds: WorkerBounds) -> str:
-    return str(bounds.max) if bounds.min == bounds.max else f"{bounds.min} to {bounds.max}"
+    return str(bounds.max) if bounds.min == bounds.max else f"{bounds.min}-{bounds.max}"
