@@ -40,16 +40,32 @@ def with_arguments(words: Sequence[str]) -> list[int]:
 
 
 def with_environment(entry: str) -> list[int]:
-    """Processes that were started with NAME=VALUE in their environment, ourselves left out. Linux only."""
-    wanted, own, found = entry.encode(), os.getpid(), []
+    """Processes that were started with NAME=VALUE in their environment, and their descendants. Linux only.
+
+    Ourselves left out. A process that gives itself a title overwrites its environment: then only its parent tells.
+    """
+    wanted, own, found = entry.encode(), os.getpid(), set[int]()
     if not _PROC.is_dir():
         return []
     for folder in _PROC.iterdir():
         if folder.name.isdigit() and int(folder.name) != own:
             with contextlib.suppress(OSError):
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-    return sorted(pid for pid in found if is_alive(pid))
+                    found.add(int(folder.name))
+    return sorted(pid for pid in found | _descendants(found) - {own} if is_alive(pid))
+
+
+def _descendants(ancestors: set[int]) -> set[int]:
+    parents = {}
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                # After the command in brackets, which may hold anything: the state, then the parent's pid.
+                parents[int(folder.name)] = int((folder / "stat").read_text().rsplit(")", 1)[1].split()[1])
+    below, front = set[int](), set(ancestors)
+    while front := {pid for pid, parent in parents.items() if parent in front and pid not in below}:
+        below |= front
+    return below
 
 
 def is_alive(pid: int) -> bool:

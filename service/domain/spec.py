@@ -157,7 +157,7 @@ class PrecisionSpec(Value):
 class UnitRuleSpec(Value):
     """What communicates together: the modules of these classes, or as many as reach `min_params` parameters."""
 
-    layers: tuple[str, ...] | None = None
+    layers: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
     min_params: int | None = Field(None, ge=1)
 
     @model_validator(mode="after")

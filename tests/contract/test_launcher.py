@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -121,6 +122,19 @@ async def test_a_controller_has_its_token_its_environment_and_its_log(stub: Path
     assert with_environment("ELASTANE_ATTEMPT_TOKEN=t0") == [pid]
     await launcher.end("a-1", force=False)
     await until(launcher, "a-1", Liveness.GONE)
+
+
+async def test_a_child_that_hides_its_environment_is_found_by_its_parent(tmp_path: Path) -> None:
+    line = f"env -i sleep 30 & echo $! > '{tmp_path}/pid.new'; mv '{tmp_path}/pid.new' '{tmp_path}/pid'; wait"
+    parent = await asyncio.create_subprocess_exec("sh", "-c", line, env={"TOKEN": "family", "PATH": os.environ["PATH"]})
+    for _ in range(500):
+        if (tmp_path / "pid").exists():
+            break
+        await asyncio.sleep(0.02)
+    child = int((tmp_path / "pid").read_text())
+    assert set(with_environment("TOKEN=family")) == {parent.pid, child}
+    end([parent.pid, child], grace_s=1.0)
+    await parent.wait()
 
 
 async def test_ending_a_stubborn_process_takes_it_by_force(stub: Path) -> None:

@@ -1,6 +1,6 @@
 """What workers report, sorted: samples for the charts, answers to what a generation was asked, news of the group.
 
-Whatever names an older generation than the present one is dropped: a slow worker cannot speak for a group that is over.
+News of an older generation than the present one are dropped: a slow worker cannot speak for a group that is over.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
     for worker, report in reports:
         if isinstance(report, Line):
             found.lines.append(LogLine(rank=report.rank, at=report.at, level=report.level, text=report.text))
+        elif isinstance(report, Points):
+            # Of a former generation too: they carry its number, and where a step was redone the newest one is shown.
+            found.samples.extend(_samples(report))
+            if report.generation == generation:
+                found.step = max(found.step, report.step)
         elif is_stale(report, generation=generation):
             continue
-        elif isinstance(report, Points):
-            found.samples.extend(_samples(report))
-            found.step = max(found.step, report.step)
         else:
             found.news.append((worker, report))
     return found

@@ -55,7 +55,6 @@ class Timeline:
             generation=crash.generation,
             worker=worker,
             reason=crash.reason,
-            trace=crash.trace[-4000:],
         )
 
     def adopted(self, generation: Generation, step: int) -> None:

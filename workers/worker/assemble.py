@@ -15,7 +15,7 @@ from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
 from workers.engine.zero.engine import ZeroEngine
 from workers.engine.zero.optimizer import OptimizerConfig
-from workers.engine.zero.unit import UnitRule
+from workers.engine.zero.unit import UnitRule, UnitRuleError, group_units
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import build
 from workers.user_code import SpecError
@@ -28,6 +28,11 @@ def build_model(spec: JobSpec) -> torch.nn.Module:
     training = spec.training
     is_ours = isinstance(spec.model, str | GptModel)
     model = build(spec.model, seed=training.seed, seq_len=training.seq_len if is_ours else None)
+    try:
+        group_units(model, unit_rule(spec.units))
+    except UnitRuleError as error:
+        value = spec.model_dump()["units"]
+        raise SpecError(field="units", value=value, problem=str(error), fix="name a class of the model") from error
     if training.activation_checkpointing:
         recompute(repeated_blocks(model))
     return model

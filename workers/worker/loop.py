@@ -21,9 +21,13 @@ from service.domain.batching import MicroBatch, micro_batches, rounds, share
 from service.domain.spec import JobSpec
 from workers.data.loader import Loader
 from workers.engine.protocol import Engine
+from workers.user_code import SpecError
 from workers.worker.recorder import Clock, Recorder
 from workers.worker.schedule import lr_scale
 from workers.worker.wishes import Wishes
+
+# More skipped steps in a row than a loss scale needs to find its place: training is lost, and each costs money.
+LOST_STEPS = 50
 
 
 class Ending(Enum):
@@ -90,6 +94,7 @@ class Loop:
         self._recorder = recorder
         self._measure = measure
         self._host = host
+        self._lost = 0
         self._ended_at = time.perf_counter()
 
     def run(self, after: int) -> Ending:
@@ -125,11 +130,20 @@ class Loop:
         clock.comm_s += agreeing_s
         clock.optimizer_s = now - began - agreeing_s
         clock.step_s, self._ended_at = now - self._ended_at, now
+        self._refuse_a_lost_job(step, skipped=outcome.skipped)
         skipped = self._host.advanced(step, skipped=outcome.skipped, busy_s=clock.busy_s)
         mean_loss, stop, save, leave, mirror = outcome.tally
         values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)
         self._recorder.step(step, clock, {**values, "skipped_steps": float(skipped)})
         return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0, mirror=mirror > 0)
+
+    def _refuse_a_lost_job(self, step: int, *, skipped: bool) -> None:
+        """The same verdict on every rank, for the outcome is the group's."""
+        self._lost = self._lost + 1 if skipped else 0
+        if self._lost >= min(LOST_STEPS, self._spec.training.steps):
+            problem = f"the loss or a gradient was not finite in {self._lost} steps in a row, up to step {step}"
+            fix = "lower training.optimizer.lr, warm up longer, or look at the data and the model's loss"
+            raise SpecError(field="training", value=f"lr {self._spec.training.optimizer.lr}", problem=problem, fix=fix)
 
     def _tally(self, step: int, loss: float) -> tuple[float, ...]:
         """What rides in the reduction; one rank's wish is the group's. When to mirror is rank 0's to say."""

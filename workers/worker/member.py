@@ -62,6 +62,7 @@ class Member:
         self._nodes: tuple[str, ...] = ()
         self._holdings = Holdings(brief.spec, device)
         self.checkpoints = Checkpoints(brief)
+        self._recorder: Recorder | None = None
         self._loader: Loader | None = None
         self._pace = Pace()
         self._saved_step = -1
@@ -124,14 +125,21 @@ class Member:
             measured = probes.memory(engine, self._device, activations_bytes=meter.peak_bytes)
             return {**measured, "mem_predicted_bytes": predicted}
 
-        recorder = Recorder(self._outbox, generation=place.generation, rank=place.rank, memory=memory)
+        self._recorder = Recorder(
+            self._outbox,
+            generation=place.generation,
+            rank=place.rank,
+            memory=memory,
+            former=self._recorder,
+            resumed_at=self._holdings.step,
+        )
         loop = Loop(
             spec=self._brief.spec,
             place=place,
             engine=engine,
             loader=self._loader,
             wishes=self._wishes,
-            recorder=recorder,
+            recorder=self._recorder,
             measure=meter.measure,
             host=self,
         )

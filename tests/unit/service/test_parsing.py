@@ -71,6 +71,7 @@ def test_what_is_not_an_object_is_refused_with_the_shortest_spec(document: objec
         ({"model": {"name": "gpt", "width": 7, "heads": 2}}, "model"),
         ({"model": {"python": "no colon"}}, "model.python"),
         (tiny(units=3), "units"),
+        (tiny(units={"layers": []}), "units.layers"),
     ],
 )
 def test_an_impossible_value_is_refused_where_it_stands(document: Any, field: str) -> None:

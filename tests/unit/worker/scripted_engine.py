@@ -20,6 +20,7 @@ class ScriptedEngine:
     calls: list[tuple[Any, float, bool, int]] = field(default_factory=list)
     scales: list[float] = field(default_factory=list)
     steps: int = 0
+    skips: frozenset[int] = frozenset({2})
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> torch.Tensor:
         self.calls.append((batch, weight, last, torch.initial_seed()))
@@ -33,7 +34,7 @@ class ScriptedEngine:
         self.scales.append(lr_scale)
         added = self.others.get(self.steps, (0.0,) * len(tally))
         total = tuple(mine + other for mine, other in zip(tally, added, strict=True))
-        return StepOutcome(grad_norm=1.0, skipped=self.steps == 2, tally=total)
+        return StepOutcome(grad_norm=1.0, skipped=self.steps in self.skips, tally=total)
 
 
 class ScriptedLoader:

@@ -10,10 +10,11 @@ import pytest
 
 from service.domain.spec import JobSpec
 from tests.unit.worker.scripted_engine import ScriptedEngine, ScriptedLoader
-from workers.worker.loop import Ending, Loop, Place
+from workers.user_code import SpecError
+from workers.worker.loop import LOST_STEPS, Ending, Loop, Place
 from workers.worker.messages import Points
 from workers.worker.outbox import Outbox
-from workers.worker.recorder import Recorder
+from workers.worker.recorder import Clock, Recorder
 from workers.worker.wishes import Wishes
 
 
@@ -188,3 +189,22 @@ def test_rank_0_says_when_to_mirror_and_all_do_it_there() -> None:
     )
     second.run()
     assert second.host.mirrored == [3]
+
+
+def test_a_job_whose_steps_are_all_skipped_fails_in_words_and_one_good_step_gives_it_another_chance() -> None:
+    lost = Stage(steps=5, engine=ScriptedEngine(skips=frozenset(range(1, 6))))
+    with pytest.raises(SpecError, match="not finite in 5 steps in a row, up to step 5"):
+        lost.run()
+    almost = frozenset(range(1, 2 * LOST_STEPS)) - {LOST_STEPS}
+    assert Stage(steps=2 * LOST_STEPS, engine=ScriptedEngine(skips=almost)).run() is Ending.FINISHED
+
+
+def test_what_a_lost_rank_0_said_of_committed_steps_is_said_again_by_the_next_one() -> None:
+    outbox = Outbox()
+    before = Recorder(outbox, generation=1, rank=1, memory=dict)
+    for step in (1, 2, 3):
+        before.step(step, Clock(), {"loss": float(step)})
+    assert [r for _, r in outbox.fetch(after=-1, wait_s=0) if isinstance(r, Points) and r.rank is None] == []
+    Recorder(outbox, generation=2, rank=0, memory=dict, former=before, resumed_at=2)
+    told = [r for _, r in outbox.fetch(after=-1, wait_s=0) if isinstance(r, Points) and r.rank is None]
+    assert [(r.generation, r.step, r.values["loss"]) for r in told] == [(1, 1, 1.0), (1, 2, 2.0)]

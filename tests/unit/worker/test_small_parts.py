@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.domain.spec import ScheduleSpec
+from service.domain.spec import JobSpec, ScheduleSpec
 from workers.user_code import SpecError
-from workers.worker import failure
+from workers.worker import assemble, failure
 from workers.worker.journal import BURST, Journal, LineStream
 from workers.worker.messages import Line
 from workers.worker.schedule import lr_scale
@@ -83,3 +83,10 @@ def test_a_wrong_spec_is_the_users_and_explains_itself() -> None:
     error = SpecError(field="data.text", value="*.txt", problem="no file matches", fix="check the pattern")
     assert failure.cause(error) == "user"
     assert failure.sentence(error) == str(error)
+
+
+def test_units_that_the_model_has_not_are_the_users_to_mend() -> None:
+    spec = JobSpec.model_validate({"model": "gpt-tiny", "units": {"layers": ["Nope"]}})
+    with pytest.raises(SpecError, match="no such class") as caught:
+        assemble.build_model(spec)
+    assert (caught.value.field, failure.cause(caught.value)) == ("units", "user")

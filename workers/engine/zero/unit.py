@@ -16,6 +16,10 @@ Chosen = tuple[str, tuple[nn.Module, ...]]
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
+class UnitRuleError(ValueError):
+    """The rule does not fit the model."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRule:
     """How modules become units. Neither given: the model's repeated blocks (children of a ModuleList of one class).
@@ -162,7 +166,7 @@ def _choose(model: nn.Module, rule: UnitRule) -> list[Chosen]:
         chosen = list(_by_class("", model, frozenset(rule.layers)))
         if not chosen:
             classes = sorted({type(m).__name__ for m in model.modules()})
-            raise ValueError(f"units.layers={list(rule.layers)}: the model has no such class; it has {classes}")
+            raise UnitRuleError(f"units.layers={list(rule.layers)}: the model has no such class; it has {classes}")
     elif rule.min_params is not None:
         chosen = list(_by_size("", model, rule.min_params))
     else:
