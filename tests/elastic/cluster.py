@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,17 @@ class Bench:
         """Of a job that trains slowly until `hurry`."""
         self.pace(0.05)
         return paced(stage=stage, steps=steps, pace_file=self.folder / "pace", every_steps=every_steps, broken=broken)
+
+    def pids(self, title: str) -> list[int]:
+        """Processes of this Ray with that title."""
+        mark = f"{self.folder}/ray/token".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                ours = mark in (folder / "environ").read_bytes()
+                if ours and (folder / "cmdline").read_bytes().startswith(title.encode()):
+                    found.append(int(folder.name))
+        return found
 
     def pace(self, pause_s: float) -> None:
         """Every forward from now on takes this much longer."""

@@ -111,3 +111,15 @@ def test_a_superseded_controller_stops_its_workers(bench: Bench) -> None:
         attempt.service.superseded = True
         assert gone(pids)
         attempt.process.wait(20)
+
+
+def test_a_lost_meeting_point_is_replaced_before_the_next_generation(bench: Bench) -> None:
+    with bench.attempt(bench.spec(stage=2, steps=10_000), workers=1) as attempt:
+        attempt.wait_step(2)
+        meeting_points = bench.pids("ray::Rendezvous")
+        assert len(meeting_points) == 1
+        os.kill(meeting_points[0], signal.SIGKILL)
+        attempt.scale(2)
+        attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
+        assert attempt.service.events("resized")[0].payload["redone_steps"] == 0
+        assert attempt.service.events("recovered") == []

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import ray
+from ray.exceptions import RayActorError
 
 from service.domain.wire import Brief
 from workers.controller.group import actor_name
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 START_S = 120.0
 # Orphaned workers still need the store for the checkpoint that they leave behind.
 SAVE_S = 60.0
+ASK_EVERY_S = 1.0
 
 
 class Rendezvous:
@@ -81,31 +83,39 @@ class RendezvousPoint:
         for actor in left[:-1]:
             ray.kill(actor, no_restart=True)
         self._actor = left[-1] if left else self._start()
-        self._address: StoreAddress | None = None
-        self._asking: Any = self._actor.address.remote()
+        self._ask()
 
     def address(self) -> StoreAddress:
-        """Where the next generation meets; waits for the process at the beginning alone."""
-        self.keep_alive()
-        if self._address is None:
-            self._address = ray.get(self._asking, timeout=START_S)
-            self._asking = self._actor.address.remote()
-        return self._address
+        """Where the next generation meets: asked anew, since a dead one would cost its members a time-out."""
+        try:
+            address: StoreAddress = ray.get(self._actor.address.remote(), timeout=START_S)
+        except RayActorError as error:
+            self._replace(error)
+            address = ray.get(self._asking, timeout=START_S)
+        return address
 
     def keep_alive(self) -> None:
         """Let the actor know that somebody needs it; a dead one is replaced. A standing generation does not need it."""
-        done, _ = ray.wait([self._asking], timeout=0)
-        if not done or self._address is None:
+        if time.monotonic() - self._asked_at < ASK_EVERY_S or not ray.wait([self._asking], timeout=0)[0]:
             return
         try:
             ray.get(self._asking)
-        except ray.exceptions.RayError as error:
-            log.warning("the meeting point is gone, starting another: %s", error)
-            self._actor, self._address = self._start(), None
-        self._asking = self._actor.address.remote()
+        except RayActorError as error:
+            self._replace(error)
+        else:
+            self._ask()
+
+    def _replace(self, error: RayActorError) -> None:
+        log.warning("the meeting point is gone, starting another: %s", error)
+        self._actor = self._start()
+        self._ask()
 
     def end(self) -> None:
         ray.kill(self._actor, no_restart=True)
+
+    def _ask(self) -> None:
+        self._asking: Any = self._actor.address.remote()
+        self._asked_at = time.monotonic()
 
     def _start(self) -> Any:
         return (

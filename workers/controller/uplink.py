@@ -196,7 +196,8 @@ class Uplink:
             self._ended.set()
             return False
         progressed = orders.acknowledged > heartbeat.facts_from
-        return progressed and remaining > 0 and (remaining > 50 or self._outcome is not None)
+        # A few facts can wait for the next beat; more than that would pile up on a job of short steps.
+        return progressed and remaining > (0 if self._outcome is not None else 3)
 
 
 def _shape(standing: Standing) -> tuple[object, ...]:
