@@ -66,7 +66,12 @@ class Jobs:
         """The world is asked first, so that the rules stay pure: for files on this machine, for memory if needed."""
         present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
         capacity = await self.plans.worker_memory_bytes() if spec.stage == "auto" else None
-        return admit(spec, file_exists=present.__getitem__ if present is not None else None, capacity_bytes=capacity)
+        return admit(
+            spec,
+            file_exists=present.__getitem__ if present is not None else None,
+            capacity_bytes=capacity,
+            may_have_gpus=not self.embedded or await self.plans.may_have_gpus(),
+        )
 
     async def _accept(self, decision: Decision, key: str | None, fingerprint: str) -> tuple[Job, bool]:
         job, event = self._new_job(decision.spec)

@@ -29,6 +29,14 @@ class Plans:
             return None
         return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes())
 
+    async def may_have_gpus(self) -> bool:
+        """False where the cluster is known and has none."""
+        try:
+            facts = await self.capacity.facts()
+        except Unavailable:
+            return True
+        return facts.slot_kind == "gpu"
+
     async def worker_memory_bytes(self) -> int | None:
         """Of the smallest slot there is; None where no cluster says."""
         try:

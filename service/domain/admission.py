@@ -20,12 +20,22 @@ class Decision:
     report: Mapping[str, str]
 
 
-def admit(spec: JobSpec, *, file_exists: Callable[[str], bool] | None, capacity_bytes: int | None = None) -> Decision:
+def admit(
+    spec: JobSpec,
+    *,
+    file_exists: Callable[[str], bool] | None,
+    capacity_bytes: int | None = None,
+    may_have_gpus: bool = True,
+) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
+
+    `may_have_gpus`: False where the workers' machine is known to have none.
 
     Raises SpecRefused with every problem found.
     """
     problems = [*_not_yet(spec), *_combinations(spec), *_shapes(spec)]
+    if not may_have_gpus:
+        problems += _without_gpus(spec)
     if file_exists is not None:
         problems += _files(spec, file_exists)
     if problems:
@@ -75,6 +85,14 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
     if uri is not None and "://" not in uri and not uri.startswith("/"):
         fix = "use an absolute path"
         yield Problem(field="checkpoint.uri", value=uri, problem="relative to nothing in particular", fix=fix)
+
+
+def _without_gpus(spec: JobSpec) -> Iterator[Problem]:
+    problem, fix = "the machine of this service has no GPU", "leave resources out, or ask for {cpu: 1}"
+    if spec.resources.gpu:
+        yield Problem(field="resources.gpu", value=spec.resources.gpu, problem=problem, fix=fix)
+    if spec.resources.accelerator is not None:
+        yield Problem(field="resources.accelerator", value=spec.resources.accelerator, problem=problem, fix=fix)
 
 
 def _shapes(spec: JobSpec) -> Iterator[Problem]:

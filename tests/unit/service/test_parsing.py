@@ -183,6 +183,15 @@ def test_what_comes_later_says_not_yet(fields: dict[str, Any], field: str) -> No
     assert refused(tiny(**fields))[field].problem == "not yet supported by this version"
 
 
+def test_a_gpu_is_refused_where_the_machine_is_known_to_have_none() -> None:
+    wanting = parse_spec(tiny(resources={"gpu": 1, "accelerator": "H200"}))
+    with pytest.raises(SpecRefused) as caught:
+        admit(wanting, file_exists=None, may_have_gpus=False)
+    assert [problem.field for problem in caught.value.problems] == ["resources.gpu", "resources.accelerator"]
+    admit(wanting, file_exists=None)
+    admit(parse_spec(tiny(resources={"gpu": 0, "cpu": 1})), file_exists=None, may_have_gpus=False)
+
+
 def test_stage_auto_is_resolved_and_the_reason_told() -> None:
     decision = admit(parse_spec(tiny(stage="auto", workers=2)), file_exists=None)
     assert decision.spec.stage == 1
