@@ -123,8 +123,10 @@ class ElastaneClient:
     def job(self, job_id: str) -> Json:
         return self._json("GET", _job(job_id))
 
-    def scale(self, job_id: str, workers: int | Mapping[str, int]) -> Json:
-        body = {"workers": workers if isinstance(workers, int) else dict(workers)}
+    def scale(self, job_id: str, workers: int | Mapping[str, int], *, stage: int | None = None) -> Json:
+        body: Json = {"workers": workers if isinstance(workers, int) else dict(workers)}
+        if stage is not None:
+            body["stage"] = stage
         return self._json("POST", _job(job_id, "scale"), body=body)
 
     def pause(self, job_id: str) -> Json:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.domain import job, series
 from service.domain.job import JobState
@@ -145,7 +145,14 @@ class JobPage(Shape):
 class ScaleRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    workers: Any = Field(description="one number, or bounds", json_schema_extra=WORKERS_SCHEMA)
+    workers: Any = Field(default=None, description="one number, or bounds", json_schema_extra=WORKERS_SCHEMA)
+    stage: Annotated[int, Field(ge=0, le=3)] | None = Field(default=None, description="of a paused job")
+
+    @model_validator(mode="after")
+    def _something(self) -> ScaleRequest:
+        if self.workers is None and self.stage is None:
+            raise ValueError("says neither workers nor stage; give workers: N or {min, max}")
+        return self
 
 
 # ---- what a job left behind --------------------------------------------------------------------------------------

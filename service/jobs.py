@@ -150,31 +150,38 @@ class Jobs:
 
     # ---- act -------------------------------------------------------------------------------------------------------
 
-    async def scale(self, job_id: str, workers: WorkerBounds | int | object) -> Job:
-        """One number N: at most N, and a minimum no higher. Raises RequestRefused, IllegalTransition."""
+    async def scale(self, job_id: str, workers: WorkerBounds | int | object, *, stage: int | None = None) -> Job:
+        """One number N: at most N, and a minimum no higher; workers of None: as they are.
+
+        A paused job may go on at another `stage`. Raises RequestRefused, IllegalTransition.
+        """
         async with self.database.write() as work:
             job = await work.jobs.get(job_id)
             if job.terminal or job.intent is Intent.CANCEL:
                 raise IllegalTransition(job_id=job.id, state=job.state, trigger="scale")
-            bounds = parse_bounds(workers, present=job.bounds)
-            if bounds == job.bounds:
+            bounds = job.bounds if workers is None else parse_bounds(workers, present=job.bounds)
+            changed = replace(job, bounds=bounds, spec=_at_stage(job, stage))
+            if changed == job:
                 return job
-            after = await write_job(work, replace(job, bounds=bounds), self._scaled(job, bounds), before=job)
+            after = await write_job(work, changed, self._scaled(job, changed), before=job)
             await work.commit()
         self._wake()
         return after
 
-    def _scaled(self, job: Job, bounds: WorkerBounds) -> Event:
-        before = {"min": job.bounds.min, "max": job.bounds.max}
-        after = {"min": bounds.min, "max": bounds.max}
+    def _scaled(self, job: Job, changed: Job) -> Event:
+        payload: dict[str, object] = {"from": _span(job.bounds), "to": _span(changed.bounds)}
+        words = f"Scaled from {_words(job.bounds)} to {_words(changed.bounds)} workers"
+        if changed.spec.stage != job.spec.stage:
+            words += f", from stage {job.spec.stage} to {changed.spec.stage}"
+            payload |= {"from_stage": job.spec.stage, "to_stage": changed.spec.stage}
         return Event(
             job_id=job.id,
             kind="scaled",
             at=self.clock.now(),
-            message=f"Scaled from {_words(job.bounds)} to {_words(bounds)} workers",
+            message=words,
             attempt=job.attempt or None,
             step=job.progress.step,
-            payload={"from": before, "to": after},
+            payload=payload,
         )
 
     async def pause(self, job_id: str) -> Job:
@@ -219,6 +226,18 @@ class Jobs:
 
 
 _ASKED = {Intent.RUN: "Resumed", Intent.PAUSE: "Pause asked for", Intent.CANCEL: "Cancel asked for"}
+
+
+def _span(bounds: WorkerBounds) -> dict[str, int]:
+    return {"min": bounds.min, "max": bounds.max}
+
+
+def _at_stage(job: Job, stage: int | None) -> JobSpec:
+    if stage is None or stage == job.spec.stage:
+        return job.spec
+    if job.state is not JobState.PAUSED:
+        raise IllegalTransition(job_id=job.id, state=job.state, trigger="change of stage (pause it first)")
+    return job.spec.model_copy(update={"stage": stage})
 
 
 def _pause_trigger(job: Job) -> Trigger | None:

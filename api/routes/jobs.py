@@ -101,8 +101,8 @@ async def scale_job(
     job_id: JobId,
     body: Annotated[schemas.ScaleRequest, Depends(body_of(schemas.ScaleRequest))],
 ) -> schemas.Job:
-    """Change the bounds of a job while it trains."""
-    return schemas.Job.of(await services.jobs.scale(job_id, body.workers))
+    """Change the bounds of a job while it trains, or the stage of a paused one."""
+    return schemas.Job.of(await services.jobs.scale(job_id, body.workers, stage=body.stage))
 
 
 ACTION: dict[str, Any] = {

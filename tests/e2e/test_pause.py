@@ -12,16 +12,16 @@ def holds_no_worker(job: Json) -> bool:
     return bool(job["state"] == "paused" and job["workers"]["actual"] == 0)
 
 
-def test_a_paused_job_goes_on_with_another_number_of_workers(client: ElastaneClient, undisturbed: Curve) -> None:
+def test_a_paused_job_goes_on_with_other_workers_at_another_stage(client: ElastaneClient, undisturbed: Curve) -> None:
     job_id = client.submit(spec(steps=STEPS, stage=3, workers={"min": 1, "max": 2}))["id"]
     wait_for_step(client, job_id, 20)
     client.pause(job_id)
     paused = wait_until(client, job_id, "paused without workers", holds_no_worker)
     assert client.workers(job_id)["items"] == []
 
-    client.scale(job_id, 3)
+    client.scale(job_id, 3, stage=1)
     client.resume(job_id)
     job = wait_for_step(client, job_id, paused["step"] + 1)
-    assert job["workers"]["actual"] == 3
+    assert (job["workers"]["actual"], job["stage"]) == (3, 1)
     wait_for_end(client, job_id)
     assert_same_curve(curve(client, job_id), undisturbed, steps=STEPS)

@@ -233,3 +233,16 @@ async def test_members_are_listed_by_rank_while_the_attempt_lives(plane: Control
     assert [member.rank for member in await plane.jobs.workers(job.id)] == [0, 1, 2]
     await controller.end("succeeded")
     assert await plane.jobs.workers(job.id) == ()
+
+
+async def test_a_paused_job_may_change_its_stage_and_a_running_one_not_yet(plane: ControlPlane) -> None:
+    job = await plane.submit(workers=2)
+    await plane.jobs.pause(job.id)
+    changed = await plane.jobs.scale(job.id, 3, stage=1)
+    assert (changed.spec.stage, changed.bounds.max) == (1, 3)
+    event = (await plane.jobs.events(job.id))[-1]
+    assert (event.payload["from_stage"], event.payload["to_stage"]) == (job.spec.stage, 1)
+    await plane.jobs.resume(job.id)
+    with pytest.raises(IllegalTransition, match="pause it first"):
+        await plane.jobs.scale(job.id, 3, stage=0)
+    assert (await plane.jobs.scale(job.id, 3, stage=1)).spec.stage == 1
