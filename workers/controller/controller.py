@@ -48,7 +48,7 @@ TURN_S = 0.1
 ANSWER_S = 30.0
 FORM_S = 600.0
 # Generations lost one after another without a new step, before the attempt gives up.
-LOSSES = 5
+LOSSES = 10
 
 
 class Controller:

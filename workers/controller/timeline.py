@@ -28,6 +28,9 @@ class Timeline:
             "redone_steps": max(0, generation.step_before - cost.from_step),
         }
         workers = len(generation.members)
+        if generation.cause == "resize" and generation.before == workers:
+            # The wish was taken back while the group stopped for it.
+            return
         if generation.cause == "resize":
             ends = {"from": generation.before, "to": workers}
             self._uplink.event("resized", step=cost.from_step, generation=generation.number, **ends, **parts)

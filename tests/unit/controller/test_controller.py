@@ -94,6 +94,8 @@ def test_a_wish_that_is_taken_back_while_stopping_forms_the_same_group_again() -
     troupe.order(workers=2)
     troupe.stop(step=4)
     assert troupe.newest().members == ("w1", "w2")
+    troupe.join(step=4, source="survivors")
+    assert "resized" not in troupe.uplink.kinds()
 
 
 def test_a_joiner_that_is_no_longer_wanted_ends_without_a_generation() -> None:
