@@ -101,6 +101,12 @@ class Checkpoints:
         outcome = saving.save(self._store, ticket, parts_of(engine, rank=place.rank), courier, Watch(step))
         return None if outcome is None else self._message(outcome, place)
 
+    def prepare(self, engine: Engine, place: Place) -> None:
+        """Touch the snapshot's memory in the saver's thread, so that the first save pauses no longer than the next."""
+        parts = parts_of(engine, rank=place.rank)
+        if not self.is_busy:
+            self._saver.start(0, lambda watch: self._touch(parts))
+
     def save_behind(
         self, step: int, *, engine: Engine, place: Place, skipped: int, tell: Tell, overlap: bool = False
     ) -> None:
@@ -137,6 +143,12 @@ class Checkpoints:
         """Wait for the save in flight; after the time-out drop it, whole. Before this worker leaves, and before a save
         at once. Returns whether it came to its end."""
         return self._saver.settle(timeout_s)
+
+    def _touch(self, parts: Sequence[Part]) -> None:
+        try:
+            self._memory.reserve(parts)
+        except MemoryError as error:
+            log.warning("saves will be made at once: %s", error)
 
     def _finish_behind(self, ticket: Ticket, parts: Sequence[Part], place: Place, watch: Watch, tell: Tell) -> None:
         courier = StoreCourier(
