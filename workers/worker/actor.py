@@ -213,8 +213,7 @@ class Worker:
     def _crash(self, error: BaseException) -> None:
         """The border of the training thread: nothing escapes it unreported."""
         member = self._member
-        trace = failure.full(error)
-        self._journal.write("error", trace)
+        self._journal.write("error", failure.full(error))
         if member is not None:
             member.owner.destroy()
         self._outbox.put(
@@ -223,7 +222,6 @@ class Worker:
                 step=member.step if member else 0,
                 cause=failure.cause(error),
                 reason=failure.sentence(error),
-                trace=trace,
             )
         )
         while not self._is_orphaned():

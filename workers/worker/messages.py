@@ -162,7 +162,6 @@ class Crashed:
     step: int
     cause: Literal["user", "system"]
     reason: str
-    trace: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
