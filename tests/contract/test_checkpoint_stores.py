@@ -239,6 +239,22 @@ def test_a_fresh_put_whose_answer_was_lost_is_not_mistaken_for_anothers() -> Non
     assert read_whole(store, "manifest") == b"ours"
 
 
+def test_a_store_opened_later_goes_to_the_server_that_the_environment_names_then(
+    s3_environment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            host, port = server.get_host_and_port()
+            monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+            store = open_store(f"s3://{BUCKET}/{uuid4().hex}")
+            store.put("file", b"here")
+            assert read_whole(store, "file") == b"here"
+        finally:
+            server.stop()
+
+
 def test_credentials_in_a_uri_are_refused_and_not_repeated() -> None:
     with pytest.raises(SpecError, match="holds credentials") as caught:
         open_store("s3://key:hunter2@bucket/folder")

@@ -96,8 +96,9 @@ def open_store(uri: str) -> Store:
         fix = "leave them to the environment of the workers"
         raise SpecError(field="checkpoint.uri", value=_bare(uri), problem="holds credentials or options", fix=fix)
     try:
-        # Listings of another moment would hide what another process just published.
-        filesystem, root = url_to_fs(uri, use_listings_cache=False)
+        # Listings of another moment would hide what another process just published; a remembered file system
+        # would go on with the address and the credentials that the environment had when it was first asked for.
+        filesystem, root = url_to_fs(uri, use_listings_cache=False, skip_instance_cache=True)
     except ImportError as error:
         fix = f"install {OBJECT_SCHEMES[parts.scheme]} on the workers"
         raise SpecError(field="checkpoint.uri", value=uri, problem=str(error), fix=fix) from error
