@@ -23,7 +23,8 @@ from workers.controller import adoption
 from workers.controller.controller import Controller
 from workers.controller.group import WorkerGroup, worker_options
 from workers.controller.rendezvous import RendezvousPoint
-from workers.controller.uplink import HttpTransport, Superseded, Uplink
+from workers.controller.transport import HttpTransport, Refused, Superseded
+from workers.controller.uplink import Uplink
 
 log = logging.getLogger("workers.controller")
 
@@ -107,7 +108,7 @@ def _brief(transport: HttpTransport) -> Brief | None:
     while True:
         try:
             return transport.brief()
-        except Superseded as error:
+        except (Superseded, Refused) as error:
             log.error("nothing to do: %s", error)
             return None
         except (OSError, ValueError) as error:

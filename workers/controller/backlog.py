@@ -7,12 +7,14 @@ What has not left yet is merged and thinned freely while the service is away.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from service.domain.wire import Fact, LogLine, Sample
 
-# What one fact and one message carry at most: a message is about half a megabyte of JSON.
+# What one fact and one message carry at most.
 FACT_POINTS = 1_000
-MESSAGE_POINTS = 4_000
+FACT_LINES = 20
+MESSAGE_BYTES = 600_000
 MESSAGE_FACTS = 200
 
 
@@ -48,14 +50,18 @@ class Backlog:
     def add_logs(self, lines: tuple[LogLine, ...]) -> None:
         """Dropped when there are too many: the files of the workers keep every line."""
         if self._log_lines + len(lines) <= self._max_log_lines:
-            self._waiting.append(Fact(logs=lines))
+            self._waiting.extend(Fact(logs=lines[i : i + FACT_LINES]) for i in range(0, len(lines), FACT_LINES))
             self._log_lines += len(lines)
 
-    def message(self) -> tuple[Fact, ...]:
-        """What leaves next, numbered from `first`: what left before and was not acknowledged, the same as before."""
+    def message(self, most: int = MESSAGE_FACTS) -> tuple[Fact, ...]:
+        """At most so many of what leaves next, numbered from `first`; what left before is repeated unchanged."""
         if not self._left:
             self._take()
-        return tuple(self._left)
+        return tuple(islice(self._left, most))
+
+    def replace_first(self, fact: Fact) -> None:
+        """The number of the first that left is this one's from now on."""
+        self._left[0] = fact
 
     def acknowledge(self, next_wanted: int) -> None:
         """Everything numbered below `next_wanted` has been applied."""
@@ -64,16 +70,15 @@ class Backlog:
             self.first += 1
 
     def _take(self) -> None:
-        points = 0
+        size_bytes = 0
         while self._waiting and len(self._left) < MESSAGE_FACTS:
-            size = len(self._waiting[0].samples or ())
-            if self._left and points + size > MESSAGE_POINTS:
+            fact = self._waiting[0]
+            size_bytes += len(fact.model_dump_json(exclude_none=True).encode())
+            if self._left and size_bytes > MESSAGE_BYTES:
                 return
-            fact = self._waiting.popleft()
-            points += size
-            self._points -= size
+            self._left.append(self._waiting.popleft())
+            self._points -= len(fact.samples or ())
             self._log_lines -= len(fact.logs or ())
-            self._left.append(fact)
 
     def _thin(self) -> None:
         """As sparse as it takes to halve what waits, evenly over all steps; the newest step stays."""

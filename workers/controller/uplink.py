@@ -8,12 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
-
-import httpx
 
 from service.domain.wire import (
     Brief,
@@ -28,14 +25,21 @@ from service.domain.wire import (
     Sample,
     WorkerReport,
 )
-from workers.controller.backlog import Backlog
+from workers.controller.backlog import MESSAGE_FACTS, Backlog
+from workers.controller.transport import Refused, Superseded, Transport
 
 log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
 # Changes that come in a burst share a message.
 SETTLE_S = 0.02
-TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+# While nothing answers: so long until the next try, doubled each time up to the limit.
+RETRY_S = 0.5
+RETRY_LIMIT_S = 4.0
+# A service that does not know this attempt may be one that is just being restored; after this long it is meant.
+REFUSED_S = 60.0
+# Statuses that speak of what the message holds, not of who sends it.
+OF_THE_MESSAGE = (400, 413, 415, 422)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,59 +53,26 @@ class Standing:
     workers: tuple[WorkerReport, ...] = ()
 
 
-class Superseded(Exception):
-    """The service gave this job to another attempt, or ended it: stop the workers and leave."""
-
-
-class Transport(Protocol):
-    """Carries one heartbeat. Raises Superseded, or OSError where the service cannot be reached."""
-
-    def post(self, heartbeat: Heartbeat) -> Orders: ...
-
-
-class HttpTransport:
-    def __init__(self, *, service_url: str, attempt_id: str, token: str) -> None:
-        self._path = f"/internal/v1/attempts/{attempt_id}"
-        self._client = httpx.Client(
-            base_url=service_url, timeout=TIMEOUT, headers={"authorization": f"Bearer {token}"}, trust_env=False
-        )
-
-    def brief(self) -> Brief:
-        return Brief.model_validate_json(self._send("GET", self._path, None))
-
-    def post(self, heartbeat: Heartbeat) -> Orders:
-        body = heartbeat.model_dump_json(exclude_none=True).encode()
-        return Orders.model_validate_json(self._send("POST", f"{self._path}/heartbeat", body))
-
-    def _send(self, method: str, path: str, body: bytes | None) -> bytes:
-        headers = {"content-type": "application/json"}
-        try:
-            response = self._client.request(method, path, content=body, headers=headers)
-        except httpx.HTTPError as error:
-            raise ConnectionError(f"{method} {path}: {error!r}") from error
-        if response.status_code in (409, 410):
-            raise Superseded(f"{method} {path}: {response.status_code} {response.text[:300]}")
-        if response.status_code != 200:
-            raise ConnectionError(f"{method} {path}: {response.status_code} {response.text[:300]}")
-        return response.content
-
-
 class Uplink:
-    """Thread-safe. `changed` is set whenever orders or `superseded` changed."""
+    """Thread-safe."""
 
-    def __init__(self, brief: Brief, transport: Transport) -> None:
+    def __init__(self, brief: Brief, transport: Transport, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._brief = brief
         self._transport = transport
+        self._clock = clock
         self._lock = threading.Lock()
         self._backlog = Backlog()
         self._standing = Standing()
         self._outcome: Outcome | None = None
         self._urgent = threading.Event()
+        self._closing = threading.Event()
         self._ended = threading.Event()
+        self._most_facts = MESSAGE_FACTS
+        self._retry_s = 0.0
+        self._refused_since: float | None = None
         self._thread = threading.Thread(target=self._run, name="elastane-uplink", daemon=True)
         self.orders = Orders(acknowledged=0, workers=brief.workers)
         self.superseded = False
-        self.changed = threading.Event()
 
     def start(self) -> None:
         self._thread.start()
@@ -138,15 +109,28 @@ class Uplink:
             self._outcome = outcome
             self._standing = Standing(phase="ended", step=self._standing.step, generation=self._standing.generation)
         self._urgent.set()
+        self._closing.set()
         return self._ended.wait(within_s)
 
     def _run(self) -> None:
+        """The border of this thread: whatever happens, the next beat is tried."""
         while not self._ended.is_set():
-            self._urgent.wait(HEARTBEAT_S)
-            if self._urgent.is_set():
-                time.sleep(SETTLE_S)
-            self._urgent.clear()
-            self._exchange()
+            self._pause()
+            try:
+                self._exchange()
+            except Exception:
+                log.exception("a heartbeat failed in a way that nobody foresaw")
+                self._failed()
+
+    def _pause(self) -> None:
+        """Until the next beat is due; while nothing answers, longer each time."""
+        if self._retry_s:
+            (self._ended if self._closing.is_set() else self._closing).wait(self._retry_s)
+            return
+        self._urgent.wait(HEARTBEAT_S)
+        if self._urgent.is_set():
+            time.sleep(SETTLE_S)
+        self._urgent.clear()
 
     def _exchange(self) -> None:
         """Post until nothing waits; what cannot be posted waits for the next beat."""
@@ -155,20 +139,57 @@ class Uplink:
             try:
                 orders = self._transport.post(heartbeat)
             except Superseded as reason:
-                log.warning("superseded: %s", reason)
-                self.superseded = True
-                self.changed.set()
-                self._ended.set()
+                self._leave(str(reason))
                 return
+            except Refused as refusal:
+                if not self._yield(refusal, heartbeat):
+                    return
+                continue
             except (OSError, ValueError) as error:
                 log.warning("the service cannot be reached, %d facts wait: %s", len(self._backlog), error)
+                self._failed()
                 return
+            self._retry_s, self._refused_since = 0.0, None
+            self._most_facts = min(MESSAGE_FACTS, self._most_facts * 2)
             if not self._apply(heartbeat, orders):
                 return
 
+    def _yield(self, refusal: Refused, heartbeat: Heartbeat) -> bool:
+        """Whether a smaller message is worth posting at once: facts are halved until the one refused stands alone."""
+        if refusal.status in OF_THE_MESSAGE and heartbeat.facts:
+            log.warning("%d facts from %d: %s", len(heartbeat.facts), heartbeat.facts_from, refusal)
+            if len(heartbeat.facts) == 1:
+                self._replace(heartbeat.facts[0], refusal)
+            self._most_facts = max(1, len(heartbeat.facts) // 2)
+            return True
+        now = self._clock()
+        self._refused_since = now if self._refused_since is None else self._refused_since
+        log.error("%s", refusal)
+        self._failed()
+        if now - self._refused_since >= REFUSED_S:
+            self._leave(f"{refusal}, for {now - self._refused_since:.0f} s")
+        return False
+
+    def _replace(self, fact: Fact, refusal: Refused) -> None:
+        """The number stays, so that what comes after still arrives; the timeline says what is missing."""
+        kind = next(iter(fact.model_dump(exclude_none=True)), "nothing")
+        payload = {"message": f"The service took no fact with {kind}: {refusal}"[:500]}
+        with self._lock:
+            self._backlog.replace_first(
+                Fact(event=EventReport(kind="fact_dropped", at=datetime.now(UTC), payload=payload))
+            )
+
+    def _leave(self, reason: str) -> None:
+        log.warning("superseded: %s", reason)
+        self.superseded = True
+        self._ended.set()
+
+    def _failed(self) -> None:
+        self._retry_s = min(RETRY_LIMIT_S, self._retry_s * 2 or RETRY_S)
+
     def _heartbeat(self) -> Heartbeat:
         with self._lock:
-            facts = self._backlog.message()
+            facts = self._backlog.message(self._most_facts)
             last = len(self._backlog) == len(facts)
             return Heartbeat(
                 job_id=self._brief.job_id,
@@ -189,8 +210,6 @@ class Uplink:
         with self._lock:
             self._backlog.acknowledge(orders.acknowledged)
             remaining = len(self._backlog)
-        if _wishes(orders) != _wishes(self.orders):
-            self.changed.set()
         self.orders = orders
         if heartbeat.outcome is not None:
             self._ended.set()
@@ -202,7 +221,3 @@ class Uplink:
 
 def _shape(standing: Standing) -> tuple[object, ...]:
     return standing.phase, standing.generation, standing.world_size, standing.workers
-
-
-def _wishes(orders: Orders) -> tuple[object, ...]:
-    return orders.workers, orders.action, orders.checkpoint_request

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from service.domain.wire import EventReport, Fact, LogLine, Sample
-from workers.controller.backlog import FACT_POINTS, MESSAGE_POINTS, Backlog
+from workers.controller.backlog import FACT_POINTS, MESSAGE_BYTES, Backlog
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -57,12 +57,28 @@ def test_samples_share_facts_but_never_pass_an_event() -> None:
     assert [len(fact.samples) if fact.samples else fact.event.kind for fact in message] == [2, "resized", 1]
 
 
-def test_a_message_has_a_size_limit() -> None:
+def test_a_message_has_a_size_limit_in_bytes_whatever_the_facts_are() -> None:
     backlog = Backlog()
-    for first in range(0, 3 * MESSAGE_POINTS, FACT_POINTS):
+    for first in range(0, 20 * FACT_POINTS, FACT_POINTS):
         backlog.add_samples(samples(*range(first, first + FACT_POINTS)))
-    assert sum(len(fact.samples or ()) for fact in backlog.message()) == MESSAGE_POINTS
-    assert steps(backlog) == list(range(3 * MESSAGE_POINTS))
+    backlog.add_logs(tuple(LogLine(at=AT, text="é" * 2000) for _ in range(500)))
+    lines, points = 0, 0
+    while message := backlog.message():
+        assert sum(len(fact.model_dump_json(exclude_none=True).encode()) for fact in message) <= MESSAGE_BYTES
+        lines += sum(len(fact.logs or ()) for fact in message)
+        points += sum(len(fact.samples or ()) for fact in message)
+        backlog.acknowledge(backlog.first + len(message))
+    assert (points, lines) == (20 * FACT_POINTS, 500)
+
+
+def test_a_smaller_message_is_the_beginning_of_the_one_that_was_refused() -> None:
+    backlog = Backlog()
+    for kind in "abc":
+        backlog.add(event(kind))
+    whole = backlog.message()
+    assert backlog.message(most=1) == whole[:1]
+    backlog.acknowledge(1)
+    assert (backlog.first, backlog.message()) == (1, whole[1:])
 
 
 def test_a_long_absence_thins_samples_evenly_and_keeps_every_event() -> None:
