@@ -72,15 +72,17 @@ def unit_numels(shape: GptShape) -> dict[str, int]:
     return {"block": block_numel(shape), "root": root}
 
 
-def window_bytes(*, largest_unit: int, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
-    """Whole units beyond the shard (stage 3), and gradients on their way: a vector to send where the gradient at rest
-    cannot be sent as it is, and one for what lands from the other ranks."""
-    gathered = DEPTH * largest_unit * ITEM_BYTES[precision.params] if stage == 3 and workers > 1 else 0
-    sends_a_copy = stage >= 2 or precision.reduce != precision.params
-    landing = largest_unit * (workers - 1) // workers
-    reducing = DEPTH * ((largest_unit if sends_a_copy else 0) + landing) * ITEM_BYTES[precision.reduce]
-    reducing = reducing if workers > 1 else 0
-    return {"gathered_peak": gathered, "buckets_peak": reducing}
+def window_bytes(shape: GptShape, *, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
+    """Whole units beyond the shard (stage 3): the root, and of the blocks the one in use and the next one under way.
+    Gradients on their way: a vector to send where the gradient at rest cannot be sent as it is, and one for what lands
+    from the other ranks."""
+    units = unit_numels(shape)
+    blocks = min(DEPTH, shape.layers) * units["block"]
+    gathered = (units["root"] + blocks) * ITEM_BYTES[precision.params] if stage == 3 else 0
+    sends_a_copy, largest = stage >= 2 or precision.reduce != precision.params, max(units.values())
+    landing = largest * (workers - 1) // workers
+    reducing = DEPTH * ((largest if sends_a_copy else 0) + landing) * ITEM_BYTES[precision.reduce]
+    return {"gathered_peak": gathered, "buckets_peak": reducing if workers > 1 else 0}
 
 
 def activation_bytes(

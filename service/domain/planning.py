@@ -17,6 +17,8 @@ from service.domain.presets import PRESETS, GptShape, gpt_numel
 from service.domain.spec import GptModel, JobSpec
 
 STAGES = (0, 1, 2, 3)
+# The kinds that a rank holds between steps.
+STATES = ("params", "grads", "optimizer")
 # What a plan leaves free of a device: the allocator's slack and what the formulas do not see.
 MARGIN = 0.9
 _WHY = {
@@ -59,6 +61,23 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
     )
 
 
+def rank_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
+    """Bytes of one rank by kind: its states between steps, and what a step needs on top."""
+    training = spec.training
+    rule = recipe(spec.precision, stage=stage)
+    return {
+        **state_bytes(numel=gpt_numel(shape), workers=workers, stage=stage, recipe=rule),
+        **window_bytes(shape, workers=workers, stage=stage, precision=spec.precision),
+        **activation_bytes(
+            shape,
+            micro_batch_size=training.micro_batch_size,
+            seq_len=training.seq_len,
+            precision=spec.precision,
+            checkpointing=training.activation_checkpointing,
+        ),
+    }
+
+
 def _sizes(spec: JobSpec) -> tuple[int, ...]:
     """The bounds, and the powers of two between them."""
     low, high = spec.workers.min, spec.workers.max
@@ -66,18 +85,8 @@ def _sizes(spec: JobSpec) -> tuple[int, ...]:
 
 
 def _choice(spec: JobSpec, shape: GptShape, stage: int, workers: int, capacity: int | None) -> PlanChoice:
-    training, numel = spec.training, gpt_numel(shape)
-    states = state_bytes(numel=numel, workers=workers, stage=stage, recipe=recipe(spec.precision, stage=stage))
-    largest = max(unit_numels(shape).values())
-    window = window_bytes(largest_unit=largest, workers=workers, stage=stage, precision=spec.precision)
-    activations = activation_bytes(
-        shape,
-        micro_batch_size=training.micro_batch_size,
-        seq_len=training.seq_len,
-        precision=spec.precision,
-        checkpointing=training.activation_checkpointing,
-    )
-    kinds = {**states, **window, **activations}
+    training = spec.training
+    kinds = rank_bytes(spec, shape, stage=stage, workers=workers)
     total = sum(kinds.values())
     turns = rounds(training.batch_size // training.micro_batch_size, world_size=workers)
     return PlanChoice(
@@ -85,9 +94,9 @@ def _choice(spec: JobSpec, shape: GptShape, stage: int, workers: int, capacity: 
         offload="none",
         workers=workers,
         bytes_by_kind={kind: {"device": size} for kind, size in kinds.items()},
-        states_bytes=sum(states.values()),
+        states_bytes=sum(kinds[kind] for kind in STATES),
         total_bytes=total,
-        elements_per_step=elements_per_step(numel=numel, workers=workers, stage=stage, micro_batches=turns),
+        elements_per_step=elements_per_step(numel=gpt_numel(shape), workers=workers, stage=stage, micro_batches=turns),
         fits=None if capacity is None else total <= MARGIN * capacity,
         note=f"{turns} micro-batches per rank and step",
     )

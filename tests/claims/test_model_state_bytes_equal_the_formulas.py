@@ -8,10 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from service.domain.memory import window_bytes
+from service.domain.spec import PrecisionSpec
 from tests.claims.ranks import on_ranks, world_group
-from tests.claims.training import gpt, train_step, zero_engine
+from tests.claims.training import SHAPE, gpt, train_step, zero_engine
 from workers.engine.precision import Precision
-from workers.engine.zero.unit import UnitRule, group_units
 
 Formula = Callable[[float, int], float]
 
@@ -60,14 +61,15 @@ def _held_at(stage: int, rank: int, world: int, precision: Precision) -> tuple[i
     accounted = sum(size for tiers in footprint.by_kind.values() for size in tiers.values())
     alive = _bytes_alive() - before - footprint.buckets_bytes - footprint.buffers_bytes
     assert footprint.gathered_bytes == 0
-    # The root and two blocks are whole at a time: the one in use, and the next one under way.
-    root, *blocks = [sum(param.numel() for param in unit.params.values()) for unit in group_units(model, UnitRule())]
-    window = (root + 2 * blocks[0]) * precision.params.itemsize if stage == 3 else 0
+    planned = PrecisionSpec(params="bf16" if precision.params is torch.bfloat16 else "fp32")
+    window = window_bytes(SHAPE, workers=world, stage=stage, precision=planned)["gathered_peak"]
     assert footprint.gathered_peak_bytes == pytest.approx(window, rel=0.001)
     return params, accounted, alive
 
 
-@pytest.mark.parametrize(("world", "case"), [(2, "bf16"), (3, "bf16 reduced in fp32"), (2, "fp32"), (3, "fp32")])
+@pytest.mark.parametrize(
+    ("world", "case"), [(1, "bf16"), (2, "bf16"), (3, "bf16 reduced in fp32"), (2, "fp32"), (3, "fp32")]
+)
 def test_every_stage_holds_what_its_formula_says(world: int, case: str) -> None:
     precision, formulas = CASES[case]
     for held in on_ranks(world, _held, precision):

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
-from service.domain.memory import activation_bytes, recipe, state_bytes, unit_numels, window_bytes
-from service.domain.planning import shape_of
+from service.domain.memory import recipe, state_bytes
+from service.domain.planning import rank_bytes, shape_of
 from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
@@ -74,19 +74,9 @@ def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
     """The planner's word for one rank: its states, and for models of ours the window and the activations as well."""
     if spec.stage == "auto":
         return 0.0
+    shape = shape_of(spec)
+    if shape is not None:
+        return float(sum(rank_bytes(spec, shape, stage=spec.stage, workers=world_size).values()))
     numel = sum(meta.numel for meta in engine.tensors().values())
     rule = recipe(spec.precision, stage=spec.stage)
-    total = sum(state_bytes(numel=numel, workers=world_size, stage=spec.stage, recipe=rule).values())
-    shape = shape_of(spec)
-    if shape is None:
-        return float(total)
-    largest = max(unit_numels(shape).values())
-    window = window_bytes(largest_unit=largest, workers=world_size, stage=spec.stage, precision=spec.precision)
-    activations = activation_bytes(
-        shape,
-        micro_batch_size=spec.training.micro_batch_size,
-        seq_len=spec.training.seq_len,
-        precision=spec.precision,
-        checkpointing=spec.training.activation_checkpointing,
-    )
-    return float(total + sum(window.values()) + sum(activations.values()))
+    return float(sum(state_bytes(numel=numel, workers=world_size, stage=spec.stage, recipe=rule).values()))
