@@ -131,9 +131,7 @@ def _object(content: object) -> Json:
             if content is None
             else {list: "a list", str: "a text", bool: "a boolean"}.get(type(content), "a number")
         )
-        raise ProblemError(
-            422, "invalid-request", "The request is not valid", f"the body is {kind}; send an object of fields"
-        )
+        raise _wrong("", content, f"the body is {kind}", "send an object of fields")
     _check(content, path="", depth=0)
     return content
 

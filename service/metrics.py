@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from service.domain.errors import Problem, RequestRefused
-from service.domain.series import Series
+from service.domain.parsing import nearest
+from service.domain.series import METRICS, Series
 from service.ports import Database
 
 POINTS_LIMIT = 100_000
@@ -20,11 +21,25 @@ class Metrics:
     async def series(
         self, job_id: str, *, names: Sequence[str] = (), points: int = 1000, from_step: int = 0
     ) -> tuple[Series, ...]:
-        """One series per name and rank; all names where none is given. Raises JobNotFound, RequestRefused."""
+        """One series per name and rank; all names where none is given. A name of the contract that was not measured
+        has no series; any other must be one that the job has. Raises JobNotFound, RequestRefused."""
         _check(names, points, from_step)
         async with self.database.read() as work:
             await work.jobs.get(job_id)
-            return await work.samples.series(job_id, names=names, points=points, from_step=from_step)
+            found = await work.samples.series(job_id, names=names, points=points, from_step=from_step)
+        _check_names(names, {one.name for one in found})
+        return found
+
+
+def _check_names(names: Sequence[str], there: set[str]) -> None:
+    known = (*METRICS, *sorted(there.difference(METRICS)))
+    problems = [
+        Problem(field="names", value=name, problem=f"there is no metric {name!r}", fix=nearest(name, known))
+        for name in names
+        if name not in known
+    ]
+    if problems:
+        raise RequestRefused(problems)
 
 
 def _check(names: Sequence[str], points: int, from_step: int) -> None:

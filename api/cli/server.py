@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from api.cli.output import emit_json, err, say
+from api.cli.protocol import ProblemProtocol
 from api.main import create_app
 from service.domain.errors import ElastaneError
 from service.settings import Settings
@@ -57,6 +58,7 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=ProblemProtocol,
                 log_config=None,
                 access_log=False,
                 lifespan="on",

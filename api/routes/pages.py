@@ -55,6 +55,13 @@ def _rendered(app: FastAPI) -> str:
     return docs_page(app.openapi())
 
 
+class Assets(StaticFiles):
+    """Where the folder is not there, nothing is in it: a 404, not a fault."""
+
+    async def check_config(self) -> None:
+        """A dashboard that is built later is found without a restart."""
+
+
 def assets() -> StaticFiles:
-    """The dashboard's scripts and styles; built later, they are found without a restart."""
-    return StaticFiles(directory=DIST / "assets", check_dir=False)
+    """The dashboard's scripts and styles."""
+    return Assets(directory=DIST / "assets", check_dir=False)

@@ -136,7 +136,8 @@ def _dotted(path: tuple[str, ...]) -> str:
 
 def _problem(found: ErrorDetails) -> str:
     if found["type"] == "extra_forbidden":
-        return "unknown field"
+        other = _form_of(found)
+        return f"it does not go with the form {{{other}: ...}}" if other else "unknown field"
     if found["type"] == "missing":
         return "missing"
     if found["type"] in _NOT_AN_OBJECT:
@@ -145,9 +146,20 @@ def _problem(found: ErrorDetails) -> str:
     return message.split("; ")[0]
 
 
+def _form_of(found: ErrorDetails) -> str | None:
+    """The form that was taken, where the field that is too much belongs to another form of the same thing."""
+    *path, field = (str(part) for part in found["loc"])
+    forms = _VARIANTS.get(path[0], set()) if path else set()
+    if len(path) != 2 or path[1] not in forms or field not in known_names(JobSpec, (path[0],)):
+        return None
+    return "name" if path[1] == "gpt" else path[1]
+
+
 def _fix(found: ErrorDetails, known: tuple[str, ...]) -> str:
+    if found["type"] == "extra_forbidden" and _form_of(found):
+        return f"keep one of the two; {_FORMS[str(found['loc'][0])]}"
     if found["type"] == "extra_forbidden":
-        return _nearest(str(found["loc"][-1]), known)
+        return nearest(str(found["loc"][-1]), known)
     form = _FORMS.get(_dotted(_path(found)))
     if form is not None and found["type"] != "value_error":
         return form
@@ -166,9 +178,12 @@ _NOT_AN_OBJECT = {"model_type", "model_attributes_type", "dict_type"}
 # How to write the fields that have more than one form, or a form that a pattern says badly.
 _FORMS = {
     "name": "use 1 to 63 of a-z 0-9 -, no - first or last",
-    "model": 'write the name of a preset such as "gpt-tiny", or {name: gpt, layers: 6, width: 384, ...}',
+    "model": (
+        'write the name of a preset such as "gpt-tiny", {name: gpt, layers: 6, width: 384, ...}, {hf: DIR_OR_ID} '
+        'or {python: "package.module:function"}'
+    ),
     "model.python": 'write "package.module:function"',
-    "data": 'write "stdlib", {text: "GLOB"} or {tokens: FILE}',
+    "data": 'write "stdlib", {text: "GLOB"}, {tokens: FILE} or {python: "package.module:function"}',
     "data.python": 'write "package.module:function"',
     "offload": "write none, cpu, nvme or {optimizer: ..., params: ...}",
     "offload.ratio": "use 0 to 1, or auto",
@@ -201,7 +216,8 @@ def _facts(found: ErrorDetails) -> dict[str, str]:
     return {"expected": str(context.get("expected", "")), "pattern": str(context.get("pattern", ""))}
 
 
-def _nearest(name: str, known: tuple[str, ...]) -> str:
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """What to write instead of a name that is not known: the closest one, and all there are."""
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     listed = f"there are {', '.join(known)}" if known else "remove it"
     return f"did you mean {close[0]}? {listed}" if close else listed

@@ -65,6 +65,25 @@ def test_a_method_that_is_not_taken_is_told_which_are(service: LiveService) -> N
     assert set(service.http.put(JOB).headers["allow"].split(", ")) == {"GET", "DELETE"}
 
 
+def test_bytes_that_are_no_http_are_answered_with_a_problem(service: LiveService) -> None:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
+        raw.sendall(b"NONSENSE\r\n\r\n")
+        head, _, body = b"".join(iter(lambda: raw.recv(65536), b"")).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    assert json.loads(body)["type"] == "urn:elastane:problem:bad-request"
+
+
+def test_a_metric_that_nobody_knows_is_refused_with_the_nearest_name(service: LiveService) -> None:
+    path = f"/v1/jobs/{service.submit()['id']}/metrics"
+    answer = service.http.get(path, params={"names": "loss,grad_nrom"})
+    assert answer.status_code == 422
+    (wrong,) = answer.json()["errors"]
+    assert (wrong["field"], wrong["value"]) == ("names", "grad_nrom")
+    assert wrong["fix"].startswith("did you mean grad_norm? there are loss, ")
+    assert service.http.get(path, params={"names": "mfu"}).json() == {"series": []}
+
+
 def test_a_body_beyond_the_limit_is_refused_by_its_length(service: LiveService) -> None:
     answer = service.http.post("/v1/jobs", content=b" " * (2 << 20), headers={"content-type": "application/json"})
     assert (answer.status_code, answer.headers["content-type"]) == (413, "application/problem+json")

@@ -45,6 +45,9 @@ def test_what_is_not_an_object_is_named(body: bytes, kind: str) -> None:
     problem = refusal(body)
     assert problem.status == 422
     assert kind in problem.detail
+    assert [(part.field, part.value, part.fix) for part in problem.errors] == [
+        ("body", json.loads(body), "send an object of fields")
+    ]
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

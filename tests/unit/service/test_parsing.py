@@ -222,3 +222,19 @@ def test_one_number_is_a_most_and_bounds_are_bounds(workers: Any, expected: tupl
 def test_a_bad_scale_is_refused(workers: Any) -> None:
     with pytest.raises(RequestRefused):
         parse_bounds(workers, present=WorkerBounds(min=1, max=4))
+
+
+@pytest.mark.parametrize(
+    ("document", "field", "form"),
+    [
+        ({"model": {"python": "a:b", "hf": "x"}}, "model.python", "{hf: ...}"),
+        ({"model": {"name": "gpt", "hf": "x"}}, "model.name", "{hf: ...}"),
+        ({"model": "gpt-tiny", "data": {"text": "a", "tokens": "b"}}, "data.text", "{tokens: ...}"),
+    ],
+)
+def test_two_forms_in_one_are_told_apart(document: dict[str, object], field: str, form: str) -> None:
+    with pytest.raises(SpecRefused) as caught:
+        parse_spec(document)
+    (problem,) = caught.value.problems
+    assert (problem.field, problem.problem) == (field, f"it does not go with the form {form}")
+    assert problem.fix.startswith("keep one of the two; write ")
