@@ -35,9 +35,9 @@ from workers.checkpoint.saving import Published, Ticket
 from workers.checkpoint.snapshot import Snapshot, SnapshotMemory
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.watch import Watch
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.optimizer import OptimizerConfig
 from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 

@@ -20,9 +20,9 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from service.domain.presets import PRESETS, GptShape
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.optimizer import OptimizerConfig
 from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 

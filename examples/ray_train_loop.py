@@ -15,9 +15,9 @@ import torch.distributed as dist
 from ray.train.torch import TorchTrainer
 
 from service.domain.presets import GptShape
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.optimizer import OptimizerConfig
 from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from service.domain.batching import rounds, share
 from service.domain.presets import GptShape
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.optimizer import OptimizerConfig
 from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 

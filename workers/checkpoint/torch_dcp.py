@@ -1,7 +1,8 @@
 """To and from torch's distributed checkpoint (DCP), the form that FSDP2 programs read and write.
 
-Keys as `torch.distributed.checkpoint.state_dict` has them: `model.NAME`, `optim.state.NAME.exp_avg`, `.exp_avg_sq`,
-`.step`. DCP's own metadata is a pickle that torch reads and writes: reading one is for files that one trusts.
+Keys as `torch.distributed.checkpoint.state_dict` has them: `model.NAME`, `optim.state.NAME.exp_avg`, `.exp_avg_sq`
+(or what another optimizer keeps), `.step`. DCP's own metadata is a pickle that torch reads and writes: reading one is
+for files that one trusts.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from workers.checkpoint.tensors import TensorReader, reading
 from workers.engine.states import StateKind
 
 MODEL, OPTIMIZER, STEP = "model.", "optim.state.", "step"
-MOMENTS = (StateKind.EXP_AVG, StateKind.EXP_AVG_SQ)
+MOMENTS = frozenset(StateKind) - {StateKind.PARAM, StateKind.GRAD, StateKind.MASTER}
 
 
 def to_dcp(store: Store, manifest: Manifest, folder: Path) -> tuple[str, ...]:

@@ -11,10 +11,10 @@ from service.domain.presets import PRESETS
 from service.domain.spec import GptModel, JobSpec, PrecisionSpec, UnitRuleSpec
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.optimizer import OptimizerConfig
 from workers.engine.zero.unit import UnitRule, UnitRuleError, group_units
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import build

@@ -15,7 +15,7 @@ from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-OPTIMIZER = (StateKind.MASTER, StateKind.EXP_AVG, StateKind.EXP_AVG_SQ)
+OPTIMIZER = frozenset(StateKind) - {StateKind.PARAM, StateKind.GRAD}
 
 
 def process_bytes() -> int:

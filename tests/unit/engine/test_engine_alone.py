@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.engine.groups import Seat, engine_at
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
 from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.collectives import Collectives, Pending
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.optimizer import OptimizerConfig
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
 

@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Held, StepOutcome
@@ -22,11 +23,11 @@ from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.hooks import Hooks
-from workers.engine.zero.optimizer import FlatAdamW, Operands, OptimizerConfig, merge_parts
+from workers.engine.zero.optimizer import FlatOptimizer, Operands, merge_parts
 from workers.engine.zero.passes import Passes
 from workers.engine.zero.reduction import Reducer
-from workers.engine.zero.stages import MOMENTS, Gather, stage_of
-from workers.engine.zero.state import KINDS, TrainingState
+from workers.engine.zero.stages import Gather, stage_of
+from workers.engine.zero.state import TrainingState
 from workers.engine.zero.unit import UnitRule, group_units, layout
 from workers.layout.layout import Layout, Piece
 
@@ -72,14 +73,18 @@ class ZeroEngine:
         self._model = model
         self._stage = stage_of(stage)
         self._precision = precision
-        self._optimizer = FlatAdamW(optimizer)
+        self._config = optimizer
+        self._optimizer = FlatOptimizer(optimizer)
         self._clip_norm = clip_norm
         self._device = device
         self._placement = placement or Placement.on_device(device)
         self._metas = _metas(model)
         _move_buffers(model, device, precision.buffers)
         self._units = _build_units(model, units, precision)
-        self._param_names = [s.name for unit in self._units for flat in unit.trainable for s in flat.plan.slots]
+        slots = [s for unit in self._units for flat in unit.trainable for s in flat.plan.slots]
+        self._param_names = [slot.name for slot in slots]
+        self._hypers = [optimizer.hyper(slot.name, ndim=len(slot.shape)) for slot in slots]
+        self._updates = 0
         # Per parameter, as torch counts them: one that gets no gradient in a step does not age.
         self._steps = [0] * len(self._param_names)
         self._gathered_peak_bytes = 0
@@ -101,7 +106,7 @@ class ZeroEngine:
         return self._metas
 
     def kinds(self) -> tuple[StateKind, ...]:
-        return KINDS
+        return self._config.kinds()
 
     def layout(self) -> Layout[int]:
         return layout((unit.plan for unit in self._units), stage=self._stage.number, world=self._collectives.world)
@@ -119,7 +124,7 @@ class ZeroEngine:
         self._raise_failure()
 
     def scalars(self) -> dict[str, Any]:
-        return {"steps": dict(zip(self._param_names, self._steps, strict=True))}
+        return {"steps": dict(zip(self._param_names, self._steps, strict=True)), "updates": self._updates}
 
     def load_scalars(self, scalars: Mapping[str, Any]) -> None:
         steps = scalars["steps"]
@@ -129,6 +134,7 @@ class ZeroEngine:
                 f"scalars.steps lacks {missing[:3]} ({len(missing)} parameters): they belong to another model"
             )
         self._steps = [int(steps[name]) for name in self._param_names]
+        self._updates = int(scalars.get("updates", max(self._steps, default=0)))
 
     def buffers(self) -> Mapping[str, Tensor]:
         persistent = self._model.state_dict(keep_vars=True).keys()
@@ -164,7 +170,11 @@ class ZeroEngine:
         self._failure: RuntimeError | None = None
         self._collectives = collectives = Collectives(group, self._device)
         self._state = TrainingState(
-            stage=stage, precision=self._precision, placement=self._placement, units=self._units
+            stage=stage,
+            precision=self._precision,
+            placement=self._placement,
+            units=self._units,
+            optimizer=self._config,
         )
         self._state.settle(rank=collectives.rank, world=collectives.world, device=self._device, fill=fill)
         self._reducer = Reducer(
@@ -249,6 +259,7 @@ class ZeroEngine:
 
     def _update(self, lr_scale: float, divisor: float, touched: Sequence[float]) -> None:
         """Walk the units: fetch, update where the data are, commit; the next unit's state is asked for ahead."""
+        self._updates += 1
         for number, count in enumerate(touched):
             self._steps[number] += count > 0
         flats = [flat for unit in self._units for flat in unit.trainable]
@@ -261,21 +272,23 @@ class ZeroEngine:
             self._publish(unit, unit.trainable)
 
     def _ahead(self, flat: Flat) -> None:
-        for moment in MOMENTS:
-            self._placement.ahead(flat.key(moment))
+        for kind in self._state.beside_master(flat):
+            self._placement.ahead(flat.key(kind))
 
     def _update_flat(self, flat: Flat, touched: Sequence[float], *, lr_scale: float, divisor: float) -> None:
         state = Operands(
             master=self._state.master(flat),
             grad=self._reducer.state_gradient(flat),
-            exp_avg=self._placement.fetch(flat.key(StateKind.EXP_AVG)),
-            exp_avg_sq=self._placement.fetch(flat.key(StateKind.EXP_AVG_SQ)),
+            beside={kind: self._placement.fetch(flat.key(kind)) for kind in self._state.beside_master(flat)},
         )
-        spans = [span for parts in flat.parts for span in merge_parts(parts, touched=touched, steps=self._steps)]
+        spans = chain.from_iterable(
+            merge_parts(parts, touched=touched, steps=self._steps, hypers=self._hypers) for parts in flat.parts
+        )
         self._optimizer.update(state, spans, lr_scale=lr_scale, grad_divisor=divisor)
+        self._optimizer.average(state, first=self._updates == 1, window=flat.shard.numel)
         self._state.commit_master(flat, state.master)
-        self._placement.commit(flat.key(StateKind.EXP_AVG), state.exp_avg)
-        self._placement.commit(flat.key(StateKind.EXP_AVG_SQ), state.exp_avg_sq)
+        for kind, values in state.beside.items():
+            self._placement.commit(flat.key(kind), values)
 
     def _publish(self, unit: Unit, flats: Sequence[Flat]) -> None:
         """The parameters follow their masters; where ranks hold parts of the master, the parts are gathered."""
@@ -320,7 +333,7 @@ class ZeroEngine:
 
     def _held(self) -> Held:
         mine, rank = self.layout(), self._collectives.rank
-        values = {(kind, piece): self._state.export(kind, piece) for kind in KINDS for piece in mine.of(rank)}
+        values = {(kind, piece): self._state.export(kind, piece) for kind in self.kinds() for piece in mine.of(rank)}
         return Held(layout=mine, rank=rank, values=values)
 
 

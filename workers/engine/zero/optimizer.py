@@ -1,31 +1,21 @@
-"""AdamW on flat shards: torch's fused kernel over intervals that share step count and hyperparameters."""
+"""Elementwise optimizers on flat shards: torch's kernels over intervals that share step count and hyperparameters."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw
+from torch.optim.adagrad import adagrad
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
-# Elements of a low-precision gradient that are cast to fp32 at a time: the fused kernel wants one dtype.
-CAST_NUMEL = 1 << 20
+from workers.engine.optimizer import Hyper, OptimizerConfig
+from workers.engine.states import StateKind
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerConfig:
-    """torch's AdamW (Loshchilov and Hutter 2019): decoupled weight decay on every trainable parameter."""
-
-    name: str = "adamw"
-    lr: float = 3e-4
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    weight_decay: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.name != "adamw":
-            raise ValueError(f"optimizer.name is {self.name!r}; this engine knows 'adamw'")
+# Elements that are worked on at a time where a temporary is needed: a low-precision gradient in fp32, Lion's update.
+WINDOW_NUMEL = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +25,16 @@ class Span:
     start: int
     stop: int
     step: int
+    hyper: Hyper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """One shard's state, 1-D and aligned: fp32 but for the gradient."""
+    """One shard's state, 1-D and aligned: fp32 but for the gradient. `beside`: what the optimizer keeps."""
 
     master: Tensor
     grad: Tensor
-    exp_avg: Tensor
-    exp_avg_sq: Tensor
+    beside: Mapping[StateKind, Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,61 +46,160 @@ class Part:
     stop: int
 
 
-def merge_parts(parts: Sequence[Part], *, touched: Sequence[float], steps: Sequence[int]) -> Iterator[Span]:
-    """The parts whose parameter had a gradient; neighbours of one step number are one span."""
-    start = stop = step = 0
+def merge_parts(
+    parts: Sequence[Part], *, touched: Sequence[float], steps: Sequence[int], hypers: Sequence[Hyper]
+) -> Iterator[Span]:
+    """The parts whose parameter had a gradient; neighbours of one step number and one group are one span."""
+    span: Span | None = None
     for part in parts:
         if not touched[part.number]:
             continue
-        if part.start != stop or steps[part.number] != step:
-            if stop > start:
-                yield Span(start=start, stop=stop, step=step)
-            start, step = part.start, steps[part.number]
-        stop = part.stop
-    if stop > start:
-        yield Span(start=start, stop=stop, step=step)
+        step, hyper, start = steps[part.number], hypers[part.number], part.start
+        if span is not None and span.stop == start and span.step == step and span.hyper == hyper:
+            start = span.start
+        elif span is not None:
+            yield span
+        span = Span(start=start, stop=part.stop, step=step, hyper=hyper)
+    if span is not None:
+        yield span
 
 
-class FlatAdamW:
+class FlatOptimizer:
     """Updates shards in place. Knows no unit and no rank."""
 
     def __init__(self, config: OptimizerConfig) -> None:
         self._config = config
+        self._rule = {"sgd": _sgd, "adagrad": _adagrad, "lion": _lion}.get(config.name, _adam)
 
-    def update(self, operands: Operands, spans: Sequence[Span], *, lr_scale: float, grad_divisor: float) -> None:
-        """One step for the spans. The gradient, divided by `grad_divisor` first (clipping), is scratch afterwards."""
-        spans = [part for span in spans for part in _fit(span, operands.grad)]
-        if not spans:
-            return
-        config = self._config
-        grad_scale = torch.tensor(grad_divisor, device=operands.grad.device) if grad_divisor != 1.0 else None
-        batches = [spans] if operands.grad.dtype == operands.master.dtype else [[span] for span in spans]
-        for batch in batches:
-            adamw(
-                _cut(operands.master, batch),
-                [grad.float() for grad in _cut(operands.grad, batch)],
-                _cut(operands.exp_avg, batch),
-                _cut(operands.exp_avg_sq, batch),
-                [],
-                # The functional form counts the step itself.
-                [torch.tensor(float(span.step - 1), device=operands.master.device) for span in batch],
-                fused=True,
-                grad_scale=grad_scale,
-                amsgrad=False,
-                beta1=config.betas[0],
-                beta2=config.betas[1],
-                lr=config.lr * lr_scale,
-                weight_decay=config.weight_decay,
-                eps=config.eps,
-                maximize=False,
+    def update(self, operands: Operands, spans: Iterable[Span], *, lr_scale: float, grad_divisor: float) -> None:
+        """One step for the spans. The gradient, divided by `grad_divisor` first, is scratch afterwards."""
+        for batch in self._batches([span for span in spans if span.stop > span.start], operands.grad.dtype):
+            hyper = batch[0].hyper
+            lists = _Lists(
+                params=_cut(operands.master, batch),
+                grads=[grad.float() for grad in _cut(operands.grad, batch)],
+                beside={kind: _cut(values, batch) for kind, values in operands.beside.items()},
+                # torch's functional forms count the step themselves.
+                steps=[torch.tensor(float(span.step - 1), device=operands.master.device) for span in batch],
+                divisor=grad_divisor,
             )
+            self._rule(self._config, lists, lr=hyper.lr * lr_scale, weight_decay=hyper.weight_decay)
+
+    def average(self, operands: Operands, *, first: bool, window: int) -> None:
+        """The average of the weights follows them; `window`: where all stages cut, so that all give the same bits."""
+        if self._config.ema_decay is None:
+            return
+        ema, master = operands.beside[StateKind.EMA], operands.master
+        if first:
+            ema.copy_(master)
+            return
+        for start in range(0, master.numel(), max(window, 1)):
+            size = min(window, master.numel() - start)
+            ema.narrow(0, start, size).lerp_(master.narrow(0, start, size), 1.0 - self._config.ema_decay)
+
+    def _batches(self, spans: Sequence[Span], grad_dtype: torch.dtype) -> list[list[Span]]:
+        """What goes through a kernel at once: one group's spans, or a window where a temporary of it is needed."""
+        if grad_dtype != torch.float32 or self._config.name == "lion":
+            return [[window] for span in spans for window in _windows(span)]
+        by_group: dict[Hyper, list[Span]] = {}
+        for span in spans:
+            by_group.setdefault(span.hyper, []).append(span)
+        return list(by_group.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lists:
+    """A batch as torch's functional optimizers take it."""
+
+    params: list[Tensor]
+    grads: list[Tensor]
+    beside: Mapping[StateKind, list[Tensor]]
+    steps: list[Tensor]
+    divisor: float
+
+    @property
+    def grad_scale(self) -> Tensor | None:
+        """What a fused kernel divides the gradient by."""
+        return torch.tensor(self.divisor, device=self.params[0].device) if self.divisor != 1.0 else None
+
+    def divide(self) -> None:
+        """The same for forms that are not fused."""
+        if self.divisor != 1.0:
+            torch._foreach_div_(self.grads, self.divisor)
+
+
+def _adam(config: OptimizerConfig, lists: _Lists, *, lr: float, weight_decay: float) -> None:
+    adam(
+        lists.params,
+        lists.grads,
+        lists.beside[StateKind.EXP_AVG],
+        lists.beside[StateKind.EXP_AVG_SQ],
+        [],
+        lists.steps,
+        fused=True,
+        grad_scale=lists.grad_scale,
+        decoupled_weight_decay=config.name != "adam",
+        amsgrad=False,
+        beta1=config.betas[0],
+        beta2=config.betas[1],
+        lr=lr,
+        weight_decay=weight_decay,
+        eps=config.eps,
+        maximize=False,
+    )
+
+
+def _sgd(config: OptimizerConfig, lists: _Lists, *, lr: float, weight_decay: float) -> None:
+    # A buffer of zeros becomes the first gradient, as torch's does: there is no dampening.
+    sgd(
+        lists.params,
+        lists.grads,
+        [*lists.beside.get(StateKind.MOMENTUM, [None] * len(lists.params))],
+        fused=True,
+        grad_scale=lists.grad_scale,
+        weight_decay=weight_decay,
+        momentum=config.momentum,
+        lr=lr,
+        dampening=0.0,
+        nesterov=config.nesterov,
+        maximize=False,
+    )
+
+
+def _adagrad(config: OptimizerConfig, lists: _Lists, *, lr: float, weight_decay: float) -> None:
+    fused = lists.params[0].device.type == "cpu"
+    if not fused:
+        lists.divide()
+    adagrad(
+        lists.params,
+        lists.grads,
+        lists.beside[StateKind.SUM],
+        lists.steps,
+        fused=fused,
+        foreach=not fused,
+        grad_scale=lists.grad_scale if fused else None,
+        lr=lr,
+        weight_decay=weight_decay,
+        lr_decay=0.0,
+        eps=config.eps,
+        maximize=False,
+    )
+
+
+def _lion(config: OptimizerConfig, lists: _Lists, *, lr: float, weight_decay: float) -> None:
+    lists.divide()
+    moments, (beta1, beta2) = lists.beside[StateKind.EXP_AVG], config.betas
+    torch._foreach_mul_(lists.params, 1.0 - lr * weight_decay)
+    updates = torch._foreach_lerp(moments, lists.grads, 1.0 - beta1)
+    torch._foreach_sign_(updates)
+    torch._foreach_add_(lists.params, updates, alpha=-lr)
+    torch._foreach_lerp_(moments, lists.grads, 1.0 - beta2)
 
 
 def _cut(vector: Tensor, spans: Sequence[Span]) -> list[Tensor]:
     return [vector.narrow(0, span.start, span.stop - span.start) for span in spans]
 
 
-def _fit(span: Span, grad: Tensor) -> Iterator[Span]:
-    size = span.stop - span.start if grad.dtype == torch.float32 else CAST_NUMEL
-    for start in range(span.start, span.stop, max(size, 1)):
-        yield Span(start=start, stop=min(start + size, span.stop), step=span.step)
+def _windows(span: Span) -> Iterator[Span]:
+    for start in range(span.start, span.stop, WINDOW_NUMEL):
+        yield Span(start=start, stop=min(start + WINDOW_NUMEL, span.stop), step=span.step, hyper=span.hyper)

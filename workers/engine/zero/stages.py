@@ -7,8 +7,6 @@ from enum import Enum, auto
 
 from workers.engine.states import StateKind
 
-MOMENTS = (StateKind.EXP_AVG, StateKind.EXP_AVG_SQ)
-
 
 class Gather(Enum):
     """When parameters are made whole."""
@@ -49,7 +47,7 @@ class Stage:
         return params * (reductions * (2 if self.shares_gradients else 1) + gathers)
 
 
-_OPTIMIZER = frozenset({StateKind.MASTER, *MOMENTS})
+_OPTIMIZER = frozenset(StateKind) - {StateKind.PARAM, StateKind.GRAD}
 
 STAGES = (
     Stage(number=0, sharded=frozenset(), gather=Gather.NEVER, reduce=Reduce.AT_LAST),

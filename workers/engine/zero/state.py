@@ -1,6 +1,7 @@
 """The training state of this rank: what rests where, by the stage's row and the precision, and its way in and out.
 
-Bytes per rank between steps (P parameters, N ranks), trainable parameters with Adam:
+Bytes per rank between steps (P parameters, N ranks), trainable parameters with Adam (two fp32
+values per element; SGD with momentum, Adagrad and Lion keep one, an average of the weights is one more):
 
 | stage | 2-byte parameters       | fp32                |
 |-------|-------------------------|---------------------|
@@ -20,23 +21,31 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import MASTER_DTYPE, Precision
 from workers.engine.states import StateKind
 from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.flat import Flat, Unit
-from workers.engine.zero.stages import MOMENTS, Stage
+from workers.engine.zero.stages import Stage
 from workers.engine.zero.unit import Slot
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
 
-KINDS = (StateKind.MASTER, *MOMENTS)
-
 
 class TrainingState:
-    """Master, moments and gradient of every flat vector, on the tiers that the placement names."""
+    """Master, gradient and what the optimizer keeps of every flat vector, on the tiers that the placement names."""
 
-    def __init__(self, *, stage: Stage, precision: Precision, placement: Placement, units: Sequence[Unit]) -> None:
+    def __init__(
+        self,
+        *,
+        stage: Stage,
+        precision: Precision,
+        placement: Placement,
+        units: Sequence[Unit],
+        optimizer: OptimizerConfig,
+    ) -> None:
+        self._optimizer = optimizer
         self._precision = precision
         self._placement = placement
         self._params_sharded = stage.shards(StateKind.PARAM)
@@ -63,6 +72,10 @@ class TrainingState:
             if self._params_sharded:
                 flat.release()
 
+    def beside_master(self, flat: Flat) -> tuple[StateKind, ...]:
+        """What the optimizer keeps of a flat vector."""
+        return self._optimizer.beside_master() if flat.plan.trainable else ()
+
     def master(self, flat: Flat) -> Tensor:
         """The values that the optimizer updates: fp32 where trainable. May be changed until `commit_master`."""
         return self._placement.fetch(self._master_key(flat)) if self._rests_apart(flat) else flat.resting
@@ -83,11 +96,12 @@ class TrainingState:
             flat.resting.copy_(self.master(flat))
 
     def export(self, kind: StateKind, piece: Piece) -> Tensor:
-        """fp32 values of a piece of this rank's layout; a view where it can be. Moments of a frozen tensor: zeros."""
+        """fp32 values of a piece of this rank's layout; a view where it can be. Zeros where a tensor has none, as
+        a frozen one has no moments."""
         flat, part = self._locate(kind, piece)
         if kind is StateKind.MASTER:
             return self.master(flat).narrow(0, part.start, part.numel).to(MASTER_DTYPE)
-        if not flat.plan.trainable:
+        if kind not in self.beside_master(flat):
             return torch.zeros(part.numel, dtype=MASTER_DTYPE)
         return self._placement.fetch(flat.key(kind)).narrow(0, part.start, part.numel)
 
@@ -101,7 +115,7 @@ class TrainingState:
             state = self.master(flat)
             state.narrow(0, part.start, part.numel).copy_(values)
             self.commit_master(flat, state)
-        elif flat.plan.trainable:
+        elif kind in self.beside_master(flat):
             state = self._placement.fetch(flat.key(kind))
             state.narrow(0, part.start, part.numel).copy_(values)
             self._placement.commit(flat.key(kind), state)
@@ -132,13 +146,13 @@ class TrainingState:
         if flat.plan.trainable:
             grad_numel = flat.shard.numel if self._grads_sharded else flat.full_numel
             allocate(flat.key(StateKind.GRAD), numel=grad_numel, dtype=self.grad_dtype)
-            for moment in MOMENTS:
-                allocate(flat.key(moment), numel=numel, dtype=MASTER_DTYPE)
+        for kind in self.beside_master(flat):
+            allocate(flat.key(kind), numel=numel, dtype=MASTER_DTYPE)
 
     def _locate(self, kind: StateKind, piece: Piece) -> tuple[Flat, Interval]:
         """The flat vector and the interval of its state on this rank."""
-        if kind not in KINDS:
-            raise KeyError(f"{kind} is not training state; ask for one of {[str(k) for k in KINDS]}")
+        if kind not in (kinds := self._optimizer.kinds()):
+            raise KeyError(f"{kind} is not training state; ask for one of {[str(k) for k in kinds]}")
         if piece.tensor not in self._slots:
             raise KeyError(f"the model has no tensor {piece.tensor!r}")
         flat, slot = self._slots[piece.tensor]
