@@ -58,8 +58,8 @@ async def refuse_open_address(settings: Settings, keys: Keys) -> None:
     if trusts_everyone(settings) or await keys.exist():
         return
     raise SetupError(
-        f"host {settings.host} is reachable from other machines and no API key exists; create one while the service "
-        "listens on 127.0.0.1 (elastane keys create NAME --scope admin), or say --insecure to let everybody in"
+        f"host {settings.host} is reachable from other machines and no API key exists; create one on this "
+        "machine (elastane keys create NAME --scope admin --local), or say --insecure to let everybody in"
     )
 
 

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -130,6 +131,20 @@ def upgrade_database(settings: Settings) -> str:
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
     upgrade(settings.resolved_database_url)
     return head()
+
+
+@contextlib.asynccontextmanager
+async def keys_of(settings: Settings) -> AsyncIterator[Keys]:
+    """The keys in the database of the settings, beside a service that runs or without one: whoever may write the
+    database needs no key. Raises DatabaseOutdated, DatabaseUnavailable."""
+    settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = SqlDatabase(settings.resolved_database_url)
+    try:
+        is_new = settings.database_url is None and not settings.sqlite_path.exists()
+        await ensure_schema(database.url, may_upgrade=is_new)
+        yield Keys(database=database, clock=SystemClock(), tokens=RandomTokens())
+    finally:
+        await database.close()
 
 
 def build(settings: Settings) -> Services:

@@ -11,6 +11,10 @@ import typer
 from api.cli.connection import AsJson, client_of
 from api.cli.output import emit_json, print_table, say, size_text, time_text
 
+Local = Annotated[
+    bool, typer.Option("--local", help="On the service's machine: work on its database, no key is needed.")
+]
+
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.  [default: 127.0.0.1]")] = None,
@@ -38,10 +42,11 @@ def create_key(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Whose key it is.")],
     scope: Annotated[list[str] | None, typer.Option(help="read, submit, admin; each includes the former.")] = None,
+    local: Local = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an API key. Its secret is shown once."""
-    with client_of(context) as client:
+    with _keys(context, local=local) as client:
         key = client.create_key(name=name, scopes=scope or ["submit"])
     if as_json:
         return emit_json(key)
@@ -49,9 +54,9 @@ def create_key(
     return say(str(key["key"]), style="bold")
 
 
-def list_keys(context: typer.Context, as_json: AsJson = False) -> None:
+def list_keys(context: typer.Context, local: Local = False, as_json: AsJson = False) -> None:
     """List the API keys."""
-    with client_of(context) as client:
+    with _keys(context, local=local) as client:
         answer = client.keys()
     if as_json:
         return emit_json(answer)
@@ -71,10 +76,11 @@ def list_keys(context: typer.Context, as_json: AsJson = False) -> None:
 def revoke_key(
     context: typer.Context,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="As `elastane keys list` prints it.")],
+    local: Local = False,
     as_json: AsJson = False,
 ) -> None:
     """Revoke an API key at once and for good."""
-    with client_of(context) as client:
+    with _keys(context, local=local) as client:
         client.revoke_key(key_id)
     emit_json({"id": key_id, "revoked": True}) if as_json else say(f"key {key_id} is revoked")
 
@@ -98,6 +104,10 @@ def cluster(context: typer.Context, as_json: AsJson = False) -> None:
     return None
 
 
+def _keys(context: typer.Context, *, local: bool) -> Any:
+    return _server().local_keys() if local else client_of(context)
+
+
 def _server() -> Any:
-    """The server's modules, loaded only by the commands that are the server: every other command starts quickly."""
+    """The server's modules, loaded only by the commands that need them: every other command starts quickly."""
     return importlib.import_module("api.cli.server")

@@ -1,4 +1,4 @@
-"""`elastane serve` and `elastane db upgrade`: the commands that are the server rather than a client of it."""
+"""`elastane serve`, `elastane db upgrade`, `elastane keys --local`: the server rather than a client of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
 
+from api.cli.keys_locally import LocalKeys
 from api.cli.output import emit_json, err, say
 from api.cli.protocol import ProblemProtocol
 from api.main import create_app
@@ -107,6 +108,14 @@ def upgrade(options: dict[str, Any], *, as_json: bool) -> int:
         return _failed(error.detail)
     emit_json({"revision": revision}) if as_json else say(f"the database is at revision {revision}")
     return 0
+
+
+def local_keys() -> LocalKeys:
+    """The keys in the database that the environment names. Wrong settings end the command with status 2."""
+    settings = _settings({})
+    if settings is None:
+        sys.exit(2)
+    return LocalKeys(settings)
 
 
 def _settings(options: dict[str, Any]) -> Settings | None:

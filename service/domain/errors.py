@@ -198,7 +198,10 @@ class Unauthenticated(Denied):
     title = "A valid key is needed"
 
     def __init__(self) -> None:
-        super().__init__("send Authorization: Bearer ek_... with a key from `elastane keys create`")
+        super().__init__(
+            "send Authorization: Bearer ek_... with a key from `elastane keys create`; without any, use --local "
+            "on the machine of the service"
+        )
 
 
 class Forbidden(Denied):

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,3 +115,35 @@ def test_insecure_lets_no_page_in_under_a_name_of_its_own_until_keys_are_asked_f
     assert live.http.get("/v1/jobs", headers=rebound).status_code == 403
     admin = make(live, "admin")
     assert live.http.get("/v1/jobs", headers=rebound | {"authorization": f"Bearer {admin}"}).status_code == 200
+
+
+def test_without_any_admin_key_the_machine_of_the_service_can_make_one(start: Start, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    live = start(home)
+    admin = make(live, "admin")
+    (made,) = live.http.get("/v1/keys", headers={"authorization": f"Bearer {admin}"}).json()["items"]
+    assert status(live, "DELETE", f"/v1/keys/{made['id']}", admin) == 204
+    assert status(live, "GET", "/v1/keys", admin) == 401
+    again = local(home, "create", "rescue", "--scope", "admin")["key"]
+    assert status(live, "GET", "/v1/keys", again) == 200
+    assert [key["name"] for key in local(home, "list")["items"]] == ["admin", "rescue"]
+    assert local(home, "revoke", "no-such-key", status=1)["title"] == "No such key"
+
+
+def test_keys_can_be_made_before_the_first_start_on_the_network(start: Start, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    key = local(home, "create", "first", "--scope", "admin")["key"]
+    live = start(home)
+    assert (status(live, "GET", "/v1/jobs", None), status(live, "GET", "/v1/jobs", key)) == (401, 200)
+
+
+def local(home: Path, *words: str, status: int = 0) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-m", "api.cli.main", "keys", *words, "--local", "--json"],
+        env={**os.environ, "ELASTANE_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status, done.stderr
+    return json.loads(done.stdout)

@@ -91,7 +91,7 @@ def test_only_the_routes_and_the_application_import_fastapi() -> None:
 
 
 def test_the_client_and_the_command_line_know_the_rest_api_alone() -> None:
-    """`serve` and `db upgrade` start the service, and so may see it; every other command may not."""
+    """`serve`, `db upgrade` and `keys --local` are the service, and so may see it; every other command may not."""
     outward = [
         path for path in SOURCES if re.fullmatch(r"api/client\.py|api/cli/(?!serve|db|operate|keys).*\.py", name(path))
     ]
