@@ -163,6 +163,7 @@ async def _take_facts(
     for fact in facts:
         if fact.event is not None:
             await write_event(work, _event(job, attempt, fact.event))
+            await _take_failure(work, fact.event)
         elif fact.samples is not None:
             samples += [_numbered(sample, attempt) for sample in fact.samples if 0 <= sample.step < 2**40]
         elif fact.checkpoint is not None:
@@ -197,6 +198,13 @@ def _event(job: Job, attempt: Attempt, report: EventReport) -> Event:
     )
 
 
+async def _take_failure(work: UnitOfWork, report: EventReport) -> None:
+    """A wish whose save failed is over, and may be made again; one that was dropped is still to be met."""
+    request_id = report.payload.get("request_id")
+    if report.kind == "checkpoint_failed" and isinstance(request_id, str) and report.step is not None:
+        await work.checkpoints.meet(request_id, report.step)
+
+
 async def _take_checkpoint(work: UnitOfWork, job: Job, attempt: Attempt, report: CheckpointReport) -> None:
     if report.removed:
         await work.checkpoints.drop(job.id, report.step)
@@ -213,7 +221,7 @@ async def _take_checkpoint(work: UnitOfWork, job: Job, attempt: Attempt, report:
             at=report.at,
         )
     )
-    payload = {key: getattr(report, key) for key in ("step", "size_bytes", "files", "duration_s")}
+    payload = {key: getattr(report, key) for key in ("step", "size_bytes", "files", "duration_s", "pause_s")}
     saved = Event(
         job_id=job.id,
         kind="checkpoint_saved",

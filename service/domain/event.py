@@ -12,7 +12,11 @@
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
 | worker_lost | controller | rank, pid, node |
 | recovered | controller | workers, from_step, redone_steps, pause_s |
-| checkpoint_saved | service | step, size_bytes, files, duration_s |
+| checkpoint_started | controller | - |
+| checkpoint_progress | controller | written_bytes, total_bytes, elapsed_s |
+| checkpoint_saved | service | step, size_bytes, files, duration_s, pause_s |
+| checkpoint_failed, checkpoint_dropped | controller | reason, request_id |
+| checkpoint_passed_over | controller | file, reason |
 | any other word | controller | as sent |
 """
 

@@ -245,6 +245,10 @@ class CheckpointSpec(Value):
     keep_last: int = Field(3, ge=1, le=10_000)
     uri: str | None = Field(None, max_length=1000)
 
+    def next_after(self, step: int) -> int:
+        """The first step after this one that is due."""
+        return (step // self.every_steps + 1) * self.every_steps
+
 
 class JobSpec(Value):
     """The whole of it; `JobSpec.model_validate(document)` fills defaults and widens short forms."""

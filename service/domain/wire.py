@@ -54,13 +54,14 @@ class EventReport(Message):
 
 
 class CheckpointReport(Message):
-    """A published checkpoint, or one that retention removed (`removed`)."""
+    """A published checkpoint, or one that retention removed (`removed`). `pause_s`: how long it held training."""
 
     step: int
     uri: str
     size_bytes: int
     files: int
     duration_s: float
+    pause_s: float | None = None
     removed: bool = False
     request_id: str | None = None
     at: AwareDatetime

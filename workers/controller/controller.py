@@ -25,6 +25,7 @@ from workers.controller.uplink import Standing, Uplink
 from workers.worker.messages import (
     Adopted,
     Broken,
+    CheckpointNews,
     Crashed,
     Finished,
     FromDisk,
@@ -141,6 +142,8 @@ class Controller:
         generation = self._generation
         if isinstance(news, Crashed):
             self._crashed(worker, news)
+        elif isinstance(news, CheckpointNews):
+            self._of_checkpoint(news)
         elif generation is None:
             return
         elif isinstance(news, Joined):
@@ -149,8 +152,6 @@ class Controller:
             generation.resumed[worker] = news
         elif isinstance(news, Left):
             self._group.end(worker)
-        elif isinstance(news, Saved | SaveFailed):
-            self._saved(news)
         elif isinstance(news, Stopped | Broken | Finished):
             self._answered(generation, worker, news)
 
@@ -172,14 +173,13 @@ class Controller:
         self._group.end(worker)
         self._recruits.failed(worker, crash.reason)
 
-    def _saved(self, news: Saved | SaveFailed) -> None:
-        if isinstance(news, Saved):
-            self._timeline.saved(news)
-            if self._state is State.SAVING:
-                self._end(Outcome(result="paused", reason=f"checkpoint of step {news.step} saved"))
-            return
-        self._uplink.event("checkpoint_failed", step=news.step, generation=news.generation, reason=news.reason)
-        if self._state is State.SAVING or news.step == self._brief.spec.training.steps:
+    def _of_checkpoint(self, news: CheckpointNews) -> None:
+        self._timeline.of_checkpoint(news)
+        # A save that was taken before the stop may end after it.
+        awaited = self._state is State.SAVING and (news.generation, news.step) == (self._number, self._step)
+        if isinstance(news, Saved) and awaited:
+            self._end(Outcome(result="paused", reason=f"checkpoint of step {news.step} saved"))
+        elif isinstance(news, SaveFailed) and (awaited or news.step == self._brief.spec.training.steps):
             self._end(Outcome(result="failed", cause="machine", reason=news.reason))
 
     def _lose(self, death: Death) -> None:

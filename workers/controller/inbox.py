@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from service.domain.wire import LogLine, Sample
 from workers.worker.messages import (
     Broken,
+    CheckpointNews,
     Crashed,
     Finished,
     Joined,
@@ -20,12 +21,10 @@ from workers.worker.messages import (
     Ready,
     Report,
     Resumed,
-    Saved,
-    SaveFailed,
     Stopped,
 )
 
-News = Ready | Joined | Resumed | Stopped | Broken | Crashed | Saved | SaveFailed | Finished | Left
+News = Ready | Joined | Resumed | Stopped | Broken | Crashed | CheckpointNews | Finished | Left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,8 +54,9 @@ def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
 
 
 def is_stale(report: Report, *, generation: int) -> bool:
-    """A joiner that crashed before its first generation is news whatever its number."""
-    if isinstance(report, Ready | Line) or (isinstance(report, Crashed) and report.generation == 0):
+    """A joiner that crashed before its first generation is news whatever its number, and so is a checkpoint: a save
+    goes on while generations change."""
+    if isinstance(report, Ready | Line | CheckpointNews) or (isinstance(report, Crashed) and report.generation == 0):
         return False
     return report.generation != generation
 

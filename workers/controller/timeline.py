@@ -9,13 +9,14 @@ from service.domain.wire import CheckpointReport, WorkerReport
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.uplink import Uplink
-from workers.worker.messages import Crashed, Saved
+from workers.worker.messages import CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving
 
 
 class Timeline:
     def __init__(self, uplink: Uplink, *, now: Callable[[], Any]) -> None:
         self._uplink = uplink
         self._now = now
+        self._told: int | None = None
 
     def formed(self, generation: Generation, cost: Cost) -> None:
         """Resized or recovered; the beginning of an attempt is the service's to tell."""
@@ -64,7 +65,32 @@ class Timeline:
         workers = len(generation.members)
         self._uplink.event("adopted", step=step, generation=generation.number, workers=workers, redone_steps=0)
 
-    def saved(self, saved: Saved) -> None:
+    def of_checkpoint(self, news: CheckpointNews) -> None:
+        if isinstance(news, Saved):
+            self._saved(news)
+        elif isinstance(news, SaveFailed):
+            kind = "checkpoint_dropped" if news.dropped else "checkpoint_failed"
+            self._tell_of(kind, news, reason=news.reason, request_id=news.request_id)
+        elif isinstance(news, PassedOver):
+            self._tell_of("checkpoint_passed_over", news, file=news.file, reason=news.reason)
+        else:
+            self._saving(news)
+
+    def _saving(self, news: Saving) -> None:
+        if not news.total_bytes:
+            self._tell_of("checkpoint_started", news)
+            return
+        numbers = {"written_bytes": news.written_bytes, "total_bytes": news.total_bytes}
+        self._tell_of("checkpoint_progress", news, **numbers, elapsed_s=_rounded(news.elapsed_s))
+
+    def _tell_of(self, kind: str, news: CheckpointNews, **payload: Any) -> None:
+        self._uplink.event(kind, step=news.step, generation=news.generation, **payload)
+
+    def _saved(self, saved: Saved) -> None:
+        if saved.step == self._told and saved.request_id is None:
+            # Waited for by a pause, and told when it was published.
+            return
+        self._told = saved.step
         at = self._now()
         self._uplink.checkpoint(
             CheckpointReport(
@@ -73,6 +99,7 @@ class Timeline:
                 size_bytes=saved.size_bytes,
                 files=saved.files,
                 duration_s=saved.duration_s,
+                pause_s=_rounded(saved.pause_s),
                 request_id=saved.request_id,
                 at=at,
             )

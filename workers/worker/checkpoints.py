@@ -16,7 +16,13 @@ from service.domain.wire import Brief
 from workers.checkpoint import catalogue, claims, saving
 from workers.checkpoint.background import BackgroundSaver
 from workers.checkpoint.courier import StoreCourier
-from workers.checkpoint.errors import CheckpointDamaged, CheckpointIncomplete, CheckpointSuperseded
+from workers.checkpoint.errors import (
+    CheckpointDamaged,
+    CheckpointDropped,
+    CheckpointError,
+    CheckpointIncomplete,
+    CheckpointSuperseded,
+)
 from workers.checkpoint.parts import Part, parts_of
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.retention import Retention
@@ -26,7 +32,7 @@ from workers.checkpoint.store import open_store
 from workers.checkpoint.watch import Progress, Watch
 from workers.engine.protocol import Engine
 from workers.worker.loop import Place
-from workers.worker.messages import Saved, SaveFailed
+from workers.worker.messages import PassedOver, Saved, SaveFailed
 from workers.worker.process_group import GroupOwner
 
 # Of a save behind training: a rank that ended meanwhile sends no report, and the next save must not wait for it.
@@ -41,12 +47,10 @@ Tell = Callable[[Saved | SaveFailed], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumption:
-    """`step` None: there is no whole checkpoint. `passed_over` says why each newer one was not used.
-    `touched`: whether the engine's state was written to."""
+    """`step` None: there is no whole checkpoint. `touched`: whether the engine's state was written to."""
 
     step: int | None
     skipped: int = 0
-    passed_over: tuple[str, ...] = ()
     touched: bool = False
 
 
@@ -162,12 +166,19 @@ class Checkpoints:
         )
         try:
             outcome = saving.save(self._store, ticket, parts, courier, watch)
+        except CheckpointDropped as error:
+            if ticket.rank == 0:
+                tell(SaveFailed(generation=place.generation, step=ticket.step, reason=str(error), dropped=True))
+            return
         except CheckpointSuperseded as error:
             # By the attempt that adopted this worker meanwhile, or by one that it knows nothing of.
             if self._attempt == ticket.attempt:
                 raise
             outcome = NotPublished(step=ticket.step, reason=str(error))
         except OSError as error:
+            log.warning("the reports of the save of step %d did not come together: %s", ticket.step, error)
+            if ticket.rank > 0:
+                return
             outcome = NotPublished(step=ticket.step, reason=f"the ranks' reports did not come together: {error}")
         if outcome is not None:
             tell(self._message(outcome, place))
@@ -214,41 +225,50 @@ class Checkpoints:
 
     # ---- resuming ------------------------------------------------------------------------------------------------
 
-    def load_newest(self, engine: Engine, *, place: Place, owner: GroupOwner) -> Resumption:
-        """Fill the engine from the newest whole checkpoint; a damaged one is passed over by all ranks together."""
+    def load_newest(
+        self, engine: Engine, *, place: Place, owner: GroupOwner, tell: Callable[[PassedOver], None]
+    ) -> Resumption:
+        """Fill the engine from the newest whole checkpoint; a damaged one is passed over by all ranks together, and
+        rank 0 tells which and why."""
         # A save that ends later could remove what is being read.
         self.settle(SETTLE_S)
         owner.barrier()
         below: int | None = None
-        passed_over: tuple[str, ...] = ()
         while True:
-            step, why = self._newest(below, place, owner.store)
-            passed_over = (*passed_over, *why)
+            step = self._newest(below, place, owner.store, tell)
             if step is None:
-                return Resumption(step=None, passed_over=passed_over, touched=below is not None)
-            damage, skipped = "", 0
+                return Resumption(step=None, touched=below is not None)
+            damage: CheckpointError | None = None
+            skipped = 0
             try:
                 manifest = catalogue.inspect(self._store, self._brief.job_id, step)
                 skipped = int(manifest.extra.get("skipped_steps", 0))
                 read_into(engine, rank=place.rank, manifest=manifest, store=self._store)
             except (CheckpointDamaged, CheckpointIncomplete) as error:
-                damage = str(error)
-            if not owner.agree(float(bool(damage))):
+                damage = error
+                # Any of those who found something: rank 0 may have read other files.
+                owner.store.set(f"damage/{step}", json.dumps([_file_of(error), str(error)]))
+            if not owner.agree(float(damage is not None)):
                 engine.commit_load()
-                return Resumption(step=step, skipped=skipped, passed_over=passed_over, touched=True)
-            passed_over = (*passed_over, damage or f"checkpoint of step {step}: another rank found it damaged")
+                return Resumption(step=step, skipped=skipped, touched=True)
+            if place.rank == 0:
+                file, reason = json.loads(owner.store.get(f"damage/{step}"))
+                tell(PassedOver(generation=place.generation, step=step, file=file, reason=reason))
             below = step
 
-    def _newest(self, below: int | None, place: Place, store: Store) -> tuple[int | None, tuple[str, ...]]:
+    def _newest(self, below: int | None, place: Place, store: Store, tell: Callable[[PassedOver], None]) -> int | None:
         """Rank 0 looks, so that all take the same one."""
         key = f"newest/{below}"
         if place.rank == 0:
             self._claim()
             found = catalogue.newest_complete(self._store, self._brief.job_id, below=below)
-            why = [str(error) for error in found.passed_over]
-            store.set(key, json.dumps([found.manifest.step if found.manifest else None, why]))
-        step, why = json.loads(store.get(key))
-        return step, tuple(why) if place.rank == 0 else ()
+            for error in found.passed_over:
+                at = int(getattr(error, "step", 0))
+                reason = str(error)
+                tell(PassedOver(generation=place.generation, step=at, file=_file_of(error), reason=reason))
+            store.set(key, json.dumps(found.manifest.step if found.manifest else None))
+        step: int | None = json.loads(store.get(key))
+        return step
 
     def _claim(self) -> None:
         """Once per worker: from now on no older attempt may write, and what it left half written goes."""
@@ -256,6 +276,11 @@ class Checkpoints:
             claims.claim(self._store, job=self._brief.job_id, attempt=self._attempt)
             catalogue.collect(self._store, job=self._brief.job_id, attempt=self._attempt)
             self._claimed = True
+
+
+def _file_of(error: CheckpointError) -> str | None:
+    """Of a damaged checkpoint; one that was never published has none to restore."""
+    return error.file if isinstance(error, CheckpointDamaged) else None
 
 
 def _given(parts: tuple[Part, ...]) -> tuple[Part, ...]:

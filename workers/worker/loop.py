@@ -19,6 +19,7 @@ import torch
 
 from service.domain.batching import MicroBatch, micro_batches, rounds, share
 from service.domain.spec import JobSpec
+from workers.checkpoint.turns import Turn, Turns
 from workers.data.loader import Loader
 from workers.engine.protocol import Engine
 from workers.user_code import SpecError
@@ -53,6 +54,7 @@ class Verdict:
     save: bool
     leave: bool
     mirror: bool
+    saving: bool
 
 
 class Host(Protocol):
@@ -64,7 +66,15 @@ class Host(Protocol):
         """The state is that of `step`, which took `busy_s`. Answers how many steps were skipped so far."""
         ...
 
-    def save(self, step: int) -> None: ...
+    def before_update(self) -> None:
+        """Returns when the state may change: a snapshot of the step before may still be in the making."""
+        ...
+
+    def saving(self) -> bool:
+        """A save behind training is in flight on this rank."""
+        ...
+
+    def save(self, step: int, *, behind: bool = False) -> None: ...
 
     def mirror_due(self, step: int) -> bool: ...
 
@@ -99,12 +109,13 @@ class Loop:
 
     def run(self, after: int) -> Ending:
         """Train from step `after` + 1 to the end or to an agreed stop."""
-        steps = self._spec.training.steps
+        steps, turns = self._spec.training.steps, Turns(every_steps=self._spec.checkpoint.every_steps)
         for step in range(after + 1, steps + 1):
             verdict = self._step(step)
-            due = step == steps or step % self._spec.checkpoint.every_steps == 0
-            if due or verdict.save or verdict.leave:
-                self._host.save(step)
+            final = step == steps or verdict.leave
+            turn = turns.at(step, busy=verdict.saving, wished=verdict.save, final=final)
+            if turn is not Turn.NONE:
+                self._host.save(step, behind=turn is Turn.BEHIND)
             if step == steps:
                 break
             if verdict.leave:
@@ -124,6 +135,7 @@ class Loop:
         tally = self._tally(step, loss)
         scale = lr_scale(step, schedule=self._spec.training.schedule, steps=self._spec.training.steps)
         began = time.perf_counter()
+        self._host.before_update()
         outcome = self._engine.step(lr_scale=scale, tally=tally)
         now = time.perf_counter()
         agreeing_s = self._engine.traffic().waited_s - waited - clock.comm_s
@@ -132,10 +144,10 @@ class Loop:
         clock.step_s, self._ended_at = now - self._ended_at, now
         self._refuse_a_lost_job(step, skipped=outcome.skipped)
         skipped = self._host.advanced(step, skipped=outcome.skipped, busy_s=clock.busy_s)
-        mean_loss, stop, save, leave, mirror = outcome.tally
+        mean_loss, stop, save, leave, mirror, saving = outcome.tally
         values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)
         self._recorder.step(step, clock, {**values, "skipped_steps": float(skipped)})
-        return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0, mirror=mirror > 0)
+        return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0, mirror=mirror > 0, saving=saving > 0)
 
     def _refuse_a_lost_job(self, step: int, *, skipped: bool) -> None:
         """The same verdict on every rank, for the outcome is the group's."""
@@ -149,7 +161,8 @@ class Loop:
         """What rides in the reduction; one rank's wish is the group's. When to mirror is rank 0's to say."""
         votes = self._wishes.votes(self._place.generation, orphaned=self._host.orphaned())
         mirror = self._place.rank == 0 and self._host.mirror_due(step)
-        return loss, float(votes.stop), float(votes.save), float(votes.leave), float(mirror)
+        wishes = (votes.stop, votes.save, votes.leave, mirror, self._host.saving())
+        return (loss, *map(float, wishes))
 
     def _gradients(self, step: int, clock: Clock) -> float:
         """Every micro-step of this rank; returns its part of the mean loss of the global batch."""

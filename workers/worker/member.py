@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -19,11 +18,12 @@ from workers.worker.checkpoints import Checkpoints
 from workers.worker.exchange import Exchange, Item, Meeting
 from workers.worker.holdings import Holdings
 from workers.worker.loop import Ending, Loop, Place
-from workers.worker.messages import Broken, FromMembers, Join, Joined, Left, Line, Resumed, Saved, SaveFailed
+from workers.worker.messages import Broken, FromMembers, Join, Joined, Left, Resumed
 from workers.worker.outbox import Outbox
 from workers.worker.pace import Pace
 from workers.worker.process_group import GroupOwner
 from workers.worker.recorder import Recorder
+from workers.worker.saves import Saves
 from workers.worker.sources import Source, split
 from workers.worker.wishes import Wishes
 
@@ -61,12 +61,12 @@ class Member:
         self.place = Place(generation=0, rank=-1, world_size=0)
         self._nodes: tuple[str, ...] = ()
         self._holdings = Holdings(brief.spec, device)
-        self.checkpoints = Checkpoints(brief)
+        self.checkpoints = Checkpoints(brief, pinned=device.type == "cuda")
+        # A tier below the device moves state through buffers that the next micro-step needs: no overlap then.
+        self._saves = Saves(self.checkpoints, outbox=outbox, wishes=wishes, overlap=brief.spec.offload.is_none)
         self._recorder: Recorder | None = None
         self._loader: Loader | None = None
         self._pace = Pace()
-        self._saved_step = -1
-        self._saved: Saved | SaveFailed | None = None
         self._step_ended_at: float | None = None
         self._first_step_from: float | None = None
 
@@ -89,19 +89,23 @@ class Member:
         """Form the generation and load its state; reports Joined, or Left where this worker only hands over."""
         began = time.perf_counter()
         self.owner.meet(join.generation, join.store)
+        rank = join.members.index(self._id) if self._id in join.members else -1
+        place = Place(generation=join.generation, rank=rank, world_size=len(join.members))
+        self._saves.enter(place, join.members, from_disk=not isinstance(join.origin, FromMembers))
         if self._id in join.leavers:
             self._hand_over(join)
             return
-        rank = join.members.index(self._id)
-        self.place = Place(generation=join.generation, rank=rank, world_size=len(join.members))
+        self.place = place
         self._nodes = join.nodes
         self.owner.form(rank=rank, world_size=len(join.members))
         formed = time.perf_counter()
-        self._first_step_from, self._saved_step = formed, -1
+        self._first_step_from = formed
         loaded = self._take_over(join, join.origin) if isinstance(join.origin, FromMembers) else self._load_from_disk()
         self.owner.barrier()
         self._holdings.stand(loaded.step, skipped=loaded.skipped)
         self._pace.begin()
+        if self._brief.spec.checkpoint.next_after(loaded.step) < self._brief.spec.training.steps:
+            self.checkpoints.prepare(self._holdings.engine, place)
         self._outbox.put(
             Joined(
                 generation=join.generation,
@@ -173,22 +177,19 @@ class Member:
         self._step_ended_at = now
         return self._holdings.skipped
 
-    def save(self, step: int) -> None:
-        """Every rank writes its part; rank 0 publishes and reports. A boundary is written once."""
-        request_id = self._wishes.take_save(self.place.generation)
-        if self._saved_step != step:
-            self._saved_step = step
-            self._saved = self.checkpoints.save(
-                step,
-                engine=self._holdings.engine,
-                place=self.place,
-                store=self.owner.store,
-                skipped=self._holdings.skipped,
-            )
-        if isinstance(self._saved, Saved):
-            self._outbox.put(replace(self._saved, request_id=request_id))
-        elif self._saved is not None:
-            self._outbox.put(self._saved)
+    def before_update(self) -> None:
+        self._saves.before_update()
+
+    def saving(self) -> bool:
+        return self._saves.in_flight
+
+    def save(self, step: int, *, behind: bool = False) -> None:
+        """Every rank writes its part; rank 0 publishes and reports."""
+        engine, skipped = self._holdings.engine, self._holdings.skipped
+        if behind:
+            self._saves.behind(step, engine, skipped=skipped)
+        else:
+            self._saves.at_once(step, engine, skipped=skipped, store=self.owner.store)
 
     def mirror_due(self, step: int) -> bool:
         """Where the state is whole on every rank, or on the only one, there is nothing that a mirror would add."""
@@ -250,9 +251,7 @@ class Member:
     def _load_from_disk(self) -> Loaded:
         """The newest whole checkpoint; without one, step 0 with a new model, as a new job has it."""
         engine = self._holdings.take_place(self.owner.group)
-        found = self.checkpoints.load_newest(engine, place=self.place, owner=self.owner)
-        for line in found.passed_over:
-            self._outbox.put(Line(at=datetime.now(UTC), level="warning", text=line, rank=self.place.rank))
+        found = self.checkpoints.load_newest(engine, place=self.place, owner=self.owner, tell=self._outbox.put)
         if found.step is not None:
             return Loaded(step=found.step, source="checkpoint", skipped=found.skipped)
         # All of them or none: a rank that is new could not tell that the others' state was written to.

@@ -165,23 +165,49 @@ class Crashed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Saving:
+    """A save is on its way behind training: what rank 0 has written of its own file."""
+
+    generation: int
+    step: int
+    written_bytes: int
+    total_bytes: int
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
+    """`pause_s`: of `duration_s`, how long training was held."""
+
     generation: int
     step: int
     uri: str
     size_bytes: int
     files: int
     duration_s: float
+    pause_s: float = 0.0
     request_id: str | None = None
     removed_steps: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveFailed:
-    """Nothing was published; checkpoints of before are intact."""
+    """Nothing was published; checkpoints of before are intact. `dropped`: a rank of it left or was lost."""
 
     generation: int
     step: int
+    reason: str
+    request_id: str | None = None
+    dropped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A checkpoint that is not whole, when the state was loaded: an older one is used. `file`: the one to restore."""
+
+    generation: int
+    step: int
+    file: str | None
     reason: str
 
 
@@ -210,4 +236,6 @@ class Line:
     rank: int | None = None
 
 
-Report = Ready | Joined | Resumed | Points | Stopped | Broken | Crashed | Saved | SaveFailed | Finished | Left | Line
+# Facts of the job's checkpoints, whatever generation tells them.
+CheckpointNews = Saving | Saved | SaveFailed | PassedOver
+Report = Ready | Joined | Resumed | Points | Stopped | Broken | Crashed | CheckpointNews | Finished | Left | Line

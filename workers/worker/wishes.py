@@ -22,6 +22,7 @@ class Wishes:
         self._lock = threading.Lock()
         self._stop_generation = -1
         self._save: tuple[int, str] | None = None
+        self._owed = False
 
     def stop(self, generation: int) -> None:
         with self._lock:
@@ -31,17 +32,23 @@ class Wishes:
         with self._lock:
             self._save = (generation, request_id)
 
+    def owe_a_save(self) -> None:
+        """One was dropped for the sake of a new generation: the next boundary makes up for it."""
+        with self._lock:
+            self._owed = True
+
     def votes(self, generation: int, *, orphaned: bool) -> Votes:
         with self._lock:
             return Votes(
                 stop=self._stop_generation == generation,
-                save=self._save is not None and self._save[0] == generation,
+                save=self._owed or (self._save is not None and self._save[0] == generation),
                 leave=orphaned,
             )
 
     def take_save(self, generation: int) -> str | None:
         """The id of the wish for a checkpoint, which is now met."""
         with self._lock:
+            self._owed = False
             if self._save is None or self._save[0] != generation:
                 return None
             request_id, self._save = self._save[1], None

@@ -23,10 +23,13 @@ class ScriptedHost:
     """Remembers what the loop asked."""
 
     saved: list[int] = field(default_factory=list)
+    behind: list[int] = field(default_factory=list)
+    saving_at: frozenset[int] = frozenset()
     mirrored: list[int] = field(default_factory=list)
     done: list[int] = field(default_factory=list)
     mirror_at: frozenset[int] = frozenset()
     is_orphaned: bool = False
+    awaited: int = 0
     skipped: int = 0
 
     def orphaned(self) -> bool:
@@ -37,8 +40,15 @@ class ScriptedHost:
         self.skipped += skipped
         return self.skipped
 
-    def save(self, step: int) -> None:
+    def before_update(self) -> None:
+        self.awaited += 1
+
+    def saving(self) -> bool:
+        return len(self.done) + 1 in self.saving_at
+
+    def save(self, step: int, *, behind: bool = False) -> None:
         self.saved.append(step)
+        self.behind += [step] if behind else []
 
     def mirror_due(self, step: int) -> bool:
         return step in self.mirror_at
@@ -122,14 +132,14 @@ def test_a_finished_job_does_nothing() -> None:
 
 
 def test_a_wish_to_stop_of_any_rank_stops_this_one_at_the_same_boundary() -> None:
-    stage = Stage(engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0, 0.0)}))
+    stage = Stage(engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0, 0.0, 0.0)}))
     assert stage.run() is Ending.STOPPED
     assert stage.host.done == [1, 2, 3]
     assert stage.host.saved == []
 
 
 def test_a_stop_at_the_last_step_is_the_end() -> None:
-    stage = Stage(steps=3, engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0, 0.0)}))
+    stage = Stage(steps=3, engine=ScriptedEngine(others={3: (0.0, 1.0, 0.0, 0.0, 0.0, 0.0)}))
     assert stage.run() is Ending.FINISHED
 
 
@@ -142,9 +152,24 @@ def test_a_wish_for_another_generation_is_not_this_loops() -> None:
 
 
 def test_checkpoints_are_due_at_intervals_on_request_and_at_the_end() -> None:
-    stage = Stage(steps=6, every_steps=2, engine=ScriptedEngine(others={3: (0.0, 0.0, 1.0, 0.0, 0.0)}))
+    stage = Stage(steps=6, every_steps=2, engine=ScriptedEngine(others={3: (0.0, 0.0, 1.0, 0.0, 0.0, 0.0)}))
     stage.run()
     assert stage.host.saved == [2, 3, 4, 6]
+    assert stage.host.behind == [2, 3, 4], "the last one must stand before the job ends"
+
+
+def test_every_update_waits_for_a_snapshot_in_the_making() -> None:
+    stage = Stage(steps=3)
+    stage.run()
+    assert stage.host.awaited == 3
+
+
+def test_a_save_that_is_due_waits_for_the_one_in_flight_on_any_rank() -> None:
+    elsewhere = {4: (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)}
+    host = ScriptedHost(saving_at=frozenset({2, 3}))
+    stage = Stage(steps=8, every_steps=2, host=host, engine=ScriptedEngine(others=elsewhere))
+    stage.run()
+    assert stage.host.saved == [5, 6, 8]
 
 
 def test_orphans_save_and_end_together() -> None:
@@ -154,7 +179,9 @@ def test_orphans_save_and_end_together() -> None:
 
 
 def test_the_loss_is_the_mean_of_the_global_batch_and_skips_are_counted() -> None:
-    stage = Stage(world_size=2, steps=2, engine=ScriptedEngine(others={1: (1.2, 0, 0, 0, 0), 2: (1.2, 0, 0, 0, 0)}))
+    stage = Stage(
+        world_size=2, steps=2, engine=ScriptedEngine(others={1: (1.2, 0, 0, 0, 0, 0), 2: (1.2, 0, 0, 0, 0, 0)})
+    )
     stage.run()
     points = stage.points()
     assert [point.step for point in points] == [1, 2]
@@ -184,7 +211,7 @@ def test_rank_0_says_when_to_mirror_and_all_do_it_there() -> None:
     second = Stage(
         rank=1,
         world_size=2,
-        engine=ScriptedEngine(others={3: (0, 0, 0, 0, 1.0)}),
+        engine=ScriptedEngine(others={3: (0, 0, 0, 0, 1.0, 0)}),
         host=ScriptedHost(mirror_at=frozenset({2})),
     )
     second.run()
