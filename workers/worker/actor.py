@@ -33,7 +33,9 @@ from workers.worker.messages import (
     Save,
     Stopped,
 )
+from workers.worker.orphan import OrphanWatch
 from workers.worker.outbox import Outbox
+from workers.worker.whereabouts import Where, look
 from workers.worker.wishes import Wishes
 
 if TYPE_CHECKING:
@@ -67,6 +69,13 @@ class Worker:
         capture_output(self._journal)
         self._thread = threading.Thread(target=self._live, name="elastane-training", daemon=True)
         self._thread.start()
+        self._watch = OrphanWatch(
+            silence_s=self._outbox.silence_s,
+            was_heard=self._outbox.was_heard,
+            limit_s=self._brief.orphan_timeout_s,
+            leave=self._leave_alone,
+        )
+        self._watch.start()
 
     # ---- control: answers at once; `attempt` says who asks ------------------------------------------------------
 
@@ -117,6 +126,15 @@ class Worker:
         self._check(attempt)
         if self._member is not None:
             self._member.owner.void(generation)
+
+    @ray.method(concurrency_group="control")
+    def where(self, attempt: int) -> Where:
+        """What the training thread does just now; answered also while it is stuck."""
+        self._check(attempt)
+        member = self._member
+        generation, step = (member.place.generation, member.step) if member is not None else (0, 0)
+        doing, place = look(self._thread.ident)
+        return Where(generation=generation, step=step, doing=doing, place=place)
 
     @ray.method(concurrency_group="control")
     def release(self, attempt: int) -> None:

@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import traceback
 from typing import Literal
 
+from workers.checkpoint.errors import CheckpointFormatUnknown, CheckpointMismatch
 from workers.user_code import SpecError
+
+Cause = Literal["user", "machine", "system"]
+
+# What no retry heals: what was asked for is wrong.
+USERS = (SpecError, CheckpointMismatch, CheckpointFormatUnknown)
+# Words of drivers and libraries for a device or a link that failed; the process that said them is of no more use.
+MACHINES = re.compile(
+    r"ECC error|NCCL|NVLink|cuDNN error: CUDNN_STATUS_(EXECUTION|INTERNAL)|CUBLAS_STATUS_(EXECUTION|INTERNAL)"
+    r"|CUDA error: (?!device-side assert|invalid|out of memory)|CUDA driver|unspecified launch failure|Xid"
+)
+MACHINES_ERRNO = {errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREMOTEIO, errno.EROFS}
 
 
 def sentence(error: BaseException) -> str:
     """The last line of the traceback and where: "ValueError: bad label (model.py:41 in forward)"."""
     last = traceback.format_exception_only(error)[-1].strip()
-    if isinstance(error, SpecError):
+    if isinstance(error, USERS):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((each for each in reversed(frames) if not _is_library(each.filename)), frames[-1] if frames else None)
     return last if frame is None else f"{last} ({frame.filename}:{frame.lineno} in {frame.name})"
 
 
-def cause(error: BaseException) -> Literal["user", "system"]:
-    """The user's where the spec is wrong or where their model or data raised; else ours."""
-    if isinstance(error, SpecError):
+def cause(error: BaseException) -> Cause:
+    """The user's where the spec is wrong or their model or data raised; the machine's where it failed; else ours."""
+    if isinstance(error, USERS):
         return "user"
+    if isinstance(error, RuntimeError) and MACHINES.search(str(error)):
+        return "machine"
+    if isinstance(error, OSError) and error.errno in MACHINES_ERRNO:
+        return "machine"
     frames = traceback.extract_tb(error.__traceback__)
     return "user" if any(_is_users(frame) for frame in frames) else "system"
 

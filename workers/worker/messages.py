@@ -156,11 +156,11 @@ class Broken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crashed:
-    """An exception that no other group would cure. `cause` decides whose budget pays."""
+    """An exception that no other group would cure. `cause` decides whose budget pays; "machine": others may go on."""
 
     generation: int
     step: int
-    cause: Literal["user", "system"]
+    cause: Literal["user", "machine", "system"]
     reason: str
 
 

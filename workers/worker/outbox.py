@@ -22,6 +22,7 @@ class Outbox:
         self._reports: deque[tuple[int, Report]] = deque()
         self._next = 0
         self._heard = clock()
+        self._was_heard = False
 
     def put(self, report: Report) -> None:
         with self._filled:
@@ -36,7 +37,7 @@ class Outbox:
     def fetch(self, *, after: int, wait_s: float) -> list[tuple[int, Report]]:
         """The reports numbered above `after`; those up to it are forgotten."""
         with self._filled:
-            self._heard = self._clock()
+            self._heard, self._was_heard = self._clock(), True
             while self._reports and self._reports[0][0] <= after:
                 self._reports.popleft()
             if all(isinstance(report, Points) for _, report in self._reports):
@@ -48,6 +49,10 @@ class Outbox:
         """How long no controller has called."""
         with self._filled:
             return self._clock() - self._heard
+
+    def was_heard(self) -> bool:
+        """Whether a controller has ever called."""
+        return self._was_heard
 
     def _thin(self) -> None:
         """Keep as sparse points as it takes to halve them, evenly over all steps; everything else is kept."""

@@ -7,7 +7,6 @@ would keep the old connections open, and peers would wait for them until the tim
 from __future__ import annotations
 
 import os
-import re
 import socket
 import traceback
 from collections.abc import Iterator, Sequence
@@ -21,13 +20,11 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d
 
 from workers.worker.messages import StoreAddress
+from workers.worker.whereabouts import GROUP_FILES
 
 # Death is noticed by connections and by the controller; this bounds what neither sees.
 COLLECTIVE_TIMEOUT_S = 600.0
 STORE_TIMEOUT_S = 60.0
-
-# RuntimeErrors of gloo carry no class of their own: they are told by where they come out of.
-GROUP_FILES = re.compile(r"torch/distributed/|zero/collectives|engine/fsdp2/|worker/(process_group|exchange)\.py")
 
 
 class PeerLinks:
@@ -189,6 +186,7 @@ def is_group_error(error: BaseException) -> bool:
     """Whether a failure is the group's (a peer or the network is gone) and another group would cure it."""
     if isinstance(error, dist.DistError | ConnectionError):
         return True
+    # RuntimeErrors of gloo carry no class of their own: they are told by where they come out of.
     if not isinstance(error, RuntimeError):
         return False
     return any(GROUP_FILES.search(frame.filename) for frame in traceback.extract_tb(error.__traceback__))

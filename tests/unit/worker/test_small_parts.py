@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from service.domain.spec import JobSpec, ScheduleSpec
+from workers.checkpoint.errors import CheckpointMismatch
 from workers.user_code import SpecError
 from workers.worker import assemble, failure
 from workers.worker.journal import BURST, Journal, LineStream
@@ -77,6 +79,25 @@ def test_a_users_exception_is_told_with_its_place() -> None:
     assert failure.cause(raised.value) == "user"
     assert sentence.startswith("ValueError: bad label (")
     assert "test_small_parts.py:" in sentence
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (CheckpointMismatch(step=3, differences=["table: shape [3] there, [4] here"]), "user"),
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "machine"),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "machine"),
+        (RuntimeError("NCCL Error 3: internal error"), "machine"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "user"),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "user"),
+        (OSError(errno.EIO, "Input/output error"), "machine"),
+        (OSError(errno.ENOENT, "No such file"), "user"),
+    ],
+)
+def test_a_failed_machine_is_told_from_what_no_retry_heals(error: Exception, cause: str) -> None:
+    with pytest.raises(type(error)) as raised:
+        raise error
+    assert failure.cause(raised.value) == cause
 
 
 def test_a_wrong_spec_is_the_users_and_explains_itself() -> None:
