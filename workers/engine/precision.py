@@ -8,17 +8,22 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from workers.engine.loss_scale import DYNAMIC, LossScaleRule
+
 MASTER_DTYPE = torch.float32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """params: forward and backward, and gradients at rest where parameters rest too. reduce: gradients on the wire;
-    None: as params. buffers: the model's floating buffers; None: as the model made them."""
+    None: as params. buffers: the model's floating buffers; None: as the model made them. loss_scale: used where fp16
+    computes or travels.
+    """
 
     params: torch.dtype = torch.float32
     reduce: torch.dtype | None = None
     buffers: torch.dtype | None = None
+    loss_scale: LossScaleRule = DYNAMIC
 
     def __post_init__(self) -> None:
         for role, dtype in (("params", self.params), ("reduce", self.reduce), ("buffers", self.buffers)):
@@ -28,6 +33,10 @@ class Precision:
     @property
     def reduce_dtype(self) -> torch.dtype:
         return self.reduce or self.params
+
+    @property
+    def scaling(self) -> LossScaleRule | None:
+        return self.loss_scale if torch.float16 in (self.params, self.reduce_dtype) else None
 
     @property
     def master_is_param(self) -> bool:

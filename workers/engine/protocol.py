@@ -15,11 +15,16 @@ from workers.layout.layout import Layout, Piece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """The verdict of the whole group on one step; equal on every rank."""
+    """The verdict of the whole group on one step; equal on every rank. grad_norm: without the loss scale.
+
+    excused: skipped while the loss scale was above its least, where an overflow is how it finds its place.
+    """
 
     grad_norm: float
     skipped: bool
     tally: tuple[float, ...]
+    excused: bool = False
+    loss_scale: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from service.domain.batching import MicroBatch, micro_batches, rounds, share
 from service.domain.spec import JobSpec
 from workers.checkpoint.turns import Turn, Turns
 from workers.data.loader import Loader
-from workers.engine.protocol import Engine
+from workers.engine.protocol import Engine, StepOutcome
 from workers.user_code import SpecError
 from workers.worker.recorder import Clock, Recorder
 from workers.worker.schedule import lr_scale
@@ -105,6 +105,7 @@ class Loop:
         self._measure = measure
         self._host = host
         self._lost = 0
+        self._skipped_in_a_row = 0
         self._ended_at = time.perf_counter()
 
     def run(self, after: int) -> Ending:
@@ -142,18 +143,23 @@ class Loop:
         clock.comm_s += agreeing_s
         clock.optimizer_s = now - began - agreeing_s
         clock.step_s, self._ended_at = now - self._ended_at, now
-        self._refuse_a_lost_job(step, skipped=outcome.skipped)
+        self._refuse_a_lost_job(step, outcome)
         skipped = self._host.advanced(step, skipped=outcome.skipped, busy_s=clock.busy_s)
         mean_loss, stop, save, leave, mirror, saving = outcome.tally
         values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)
+        if outcome.loss_scale != 1.0:
+            values["loss_scale"] = outcome.loss_scale
         self._recorder.step(step, clock, {**values, "skipped_steps": float(skipped)})
         return Verdict(stop=stop > 0, save=save > 0, leave=leave > 0, mirror=mirror > 0, saving=saving > 0)
 
-    def _refuse_a_lost_job(self, step: int, *, skipped: bool) -> None:
-        """The same verdict on every rank, for the outcome is the group's."""
-        self._lost = self._lost + 1 if skipped else 0
-        if self._lost >= min(LOST_STEPS, self._spec.training.steps):
-            problem = f"the loss or a gradient was not finite in {self._lost} steps in a row, up to step {step}"
+    def _refuse_a_lost_job(self, step: int, outcome: StepOutcome) -> None:
+        """The same verdict on every rank, for the outcome is the group's. A loss scale may take its time on the way
+        down, but not all of the job's."""
+        self._skipped_in_a_row = self._skipped_in_a_row + 1 if outcome.skipped else 0
+        self._lost = self._lost + (not outcome.excused) if outcome.skipped else 0
+        if self._lost >= LOST_STEPS or self._skipped_in_a_row >= self._spec.training.steps:
+            row = self._skipped_in_a_row
+            problem = f"the loss or a gradient was not finite in {row} steps in a row, up to step {step}"
             fix = "lower training.optimizer.lr, warm up longer, or look at the data and the model's loss"
             raise SpecError(field="training", value=f"lr {self._spec.training.optimizer.lr}", problem=problem, fix=fix)
 

@@ -21,6 +21,7 @@ class ScriptedEngine:
     scales: list[float] = field(default_factory=list)
     steps: int = 0
     skips: frozenset[int] = frozenset({2})
+    excused: frozenset[int] = frozenset()
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> torch.Tensor:
         self.calls.append((batch, weight, last, torch.initial_seed()))
@@ -34,7 +35,9 @@ class ScriptedEngine:
         self.scales.append(lr_scale)
         added = self.others.get(self.steps, (0.0,) * len(tally))
         total = tuple(mine + other for mine, other in zip(tally, added, strict=True))
-        return StepOutcome(grad_norm=1.0, skipped=self.steps in self.skips, tally=total)
+        return StepOutcome(
+            grad_norm=1.0, skipped=self.steps in self.skips, tally=total, excused=self.steps in self.excused
+        )
 
 
 class ScriptedLoader:

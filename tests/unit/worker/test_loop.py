@@ -226,6 +226,20 @@ def test_a_job_whose_steps_are_all_skipped_fails_in_words_and_one_good_step_give
     assert Stage(steps=2 * LOST_STEPS, engine=ScriptedEngine(skips=almost)).run() is Ending.FINISHED
 
 
+def test_skips_of_a_loss_scale_on_its_way_down_are_no_sign_of_a_lost_job_unless_they_are_all_it_does() -> None:
+    steps = 2 * LOST_STEPS
+    seeking = frozenset(range(1, LOST_STEPS))
+    then_lost = frozenset(range(1, steps))
+    found = Stage(steps=steps, engine=ScriptedEngine(skips=then_lost - {steps - 1}, excused=seeking))
+    assert found.run() is Ending.FINISHED
+    lost = Stage(steps=steps, engine=ScriptedEngine(skips=then_lost, excused=seeking))
+    with pytest.raises(SpecError, match=f"not finite in {steps - 1} steps in a row"):
+        lost.run()
+    never = Stage(steps=5, engine=ScriptedEngine(skips=frozenset(range(1, 6)), excused=frozenset(range(1, 6))))
+    with pytest.raises(SpecError, match="not finite in 5 steps in a row"):
+        never.run()
+
+
 def test_what_a_lost_rank_0_said_of_committed_steps_is_said_again_by_the_next_one() -> None:
     outbox = Outbox()
     before = Recorder(outbox, generation=1, rank=1, memory=dict)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from workers.engine.loss_scale import LossScale
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
@@ -23,6 +24,7 @@ from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.hooks import Hooks
+from workers.engine.zero.norm import sum_of_squares
 from workers.engine.zero.optimizer import FlatOptimizer, Operands, merge_parts
 from workers.engine.zero.passes import Passes
 from workers.engine.zero.reduction import Reducer
@@ -33,8 +35,6 @@ from workers.layout.layout import Layout, Piece
 
 # torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; so do we, once and not per rank.
 CLIP_EPS = 1e-6
-# Squares summed in fp32 at a time; the sums are added in fp64. A plain fp32 norm of 10M elements is off by 1e-3.
-NORM_ROW = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,7 @@ class ZeroEngine:
         self._precision = precision
         self._config = optimizer
         self._optimizer = FlatOptimizer(optimizer)
+        self._loss_scale = LossScale(precision.scaling)
         self._clip_norm = clip_norm
         self._device = device
         self._placement = placement or Placement.on_device(device)
@@ -124,7 +125,8 @@ class ZeroEngine:
         self._raise_failure()
 
     def scalars(self) -> dict[str, Any]:
-        return {"steps": dict(zip(self._param_names, self._steps, strict=True)), "updates": self._updates}
+        steps = dict(zip(self._param_names, self._steps, strict=True))
+        return {"steps": steps, "updates": self._updates, **self._loss_scale.scalars()}
 
     def load_scalars(self, scalars: Mapping[str, Any]) -> None:
         steps = scalars["steps"]
@@ -135,6 +137,7 @@ class ZeroEngine:
             )
         self._steps = [int(steps[name]) for name in self._param_names]
         self._updates = int(scalars.get("updates", max(self._steps, default=0)))
+        self._loss_scale.load(scalars)
 
     def buffers(self) -> Mapping[str, Tensor]:
         persistent = self._model.state_dict(keep_vars=True).keys()
@@ -201,7 +204,7 @@ class ZeroEngine:
         if loss.numel() != 1:
             raise ValueError(f"model(batch) returned shape {tuple(loss.shape)}; the engine needs the mean loss")
         self._passes.begin_backward(last=last)
-        (loss.float() * weight).backward()  # type: ignore[no-untyped-call]
+        (loss.float() * (weight * self._loss_scale.value)).backward()  # type: ignore[no-untyped-call]
         self._passes.end_backward()
         return loss.detach()
 
@@ -221,16 +224,21 @@ class ZeroEngine:
         if agreed.late:
             self._reducer.flush(self._units)
             agreed = self._agree(tally)
-        norm = math.nan if agreed.bad else math.sqrt(agreed.square)
+        # The scale of this step's backwards: it changes only after the step.
+        scale = self._loss_scale.value
+        norm = math.nan if agreed.bad else math.sqrt(agreed.square) / scale
         if not agreed.bad:
-            self._update(lr_scale, self._divisor(norm), agreed.touched)
+            self._update(lr_scale, scale * self._divisor(norm), agreed.touched)
+        excused = self._loss_scale.judge(overflowed=agreed.bad > 0)
         self._passes.habits.adopt(agreed.habits)
         self._reducer.start_step(self._units)
         self._settle()
-        return StepOutcome(grad_norm=norm, skipped=agreed.bad > 0, tally=agreed.tally)
+        return StepOutcome(
+            grad_norm=norm, skipped=agreed.bad > 0, tally=agreed.tally, excused=excused, loss_scale=scale
+        )
 
     def _agree(self, tally: Sequence[float]) -> _Agreed:
-        square, bad = _sum_of_squares([self._reducer.own_gradient(f) for unit in self._units for f in unit.trainable])
+        square, bad = sum_of_squares([self._reducer.own_gradient(f) for unit in self._units for f in unit.trainable])
         late = any(flat.holds_gradients() for unit in self._units for flat in unit.trainable)
         habits = self._passes.habits.votes(rank=self._collectives.rank)
         touched = self._reducer.touched
@@ -364,22 +372,3 @@ def _build_units(model: nn.Module, rule: UnitRule, precision: Precision) -> list
             first_param += len(params) if flat_plan.trainable else 0
         units.append(Unit(index=len(units), plan=plan, modules=grouping.modules, flats=flats))
     return units
-
-
-def _sum_of_squares(grads: Sequence[Tensor]) -> tuple[float, int]:
-    """The sum of squares, and the number of elements that are not finite; one wait for the device."""
-    if not grads:
-        return 0.0, 0
-    squares = torch.stack([_square(grad) for grad in grads]).tolist()
-    if all(map(math.isfinite, squares)):
-        return sum(squares), 0
-    bad = sum(int(grad.isfinite().logical_not().sum()) for grad in grads)
-    return (0.0, bad) if bad else (sum(float(grad.double().square().sum()) for grad in grads), 0)
-
-
-def _square(grad: Tensor) -> Tensor:
-    rows = grad.numel() // NORM_ROW
-    head, tail = grad[: rows * NORM_ROW].view(rows, NORM_ROW), grad[rows * NORM_ROW :]
-    norms: Tensor = torch.linalg.vector_norm(head, dim=1, dtype=torch.float32).double()
-    rest: Tensor = torch.linalg.vector_norm(tail, dtype=torch.float32).double()
-    return norms.square().sum() + rest.square()
