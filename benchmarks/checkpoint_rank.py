@@ -37,8 +37,8 @@ from workers.checkpoint.store import LocalStore
 from workers.checkpoint.watch import Watch
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 
 JOB = "bench"

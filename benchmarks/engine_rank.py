@@ -22,8 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 from service.domain.presets import PRESETS, GptShape
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 
 LR, BETAS, WEIGHT_DECAY, CLIP_NORM = 3e-4, (0.9, 0.95), 0.1, 1.0

@@ -17,8 +17,8 @@ from ray.train.torch import TorchTrainer
 from service.domain.presets import GptShape
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 
 SHAPE = GptShape(layers=2, width=64, heads=4, vocab=256, context=64)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.claims.training import OPTIMIZER
-from workers.engine.zero.unit import UnitRule
+from workers.engine.units import UnitRule
 from workers.models.recompute import recompute
 
 WIDTH = 6

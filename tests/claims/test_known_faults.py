@@ -25,8 +25,8 @@ from tests.claims.scenarios import (
 )
 from tests.claims.training import zero_engine
 from workers.engine.states import StateKind
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 
 
 def _plain(count: int, way: str = "head") -> list[Micro]:

@@ -10,8 +10,8 @@ from service.domain.batching import rounds, share
 from service.domain.presets import GptShape
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 
 SHAPE = GptShape(vocab=61, context=16, width=32, heads=4, layers=3)

@@ -9,8 +9,8 @@ import torch.distributed as dist
 from service.domain.presets import PRESETS, gpt_numel
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 from workers.models.gpt import Gpt
 
 SHAPE = PRESETS["gpt-small"]

@@ -14,8 +14,8 @@ from workers.data.loader import Loader
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
+from workers.engine.units import UnitRule, UnitRuleError, group_units
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule, UnitRuleError, group_units
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import build
 from workers.user_code import SpecError

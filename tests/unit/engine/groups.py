@@ -10,8 +10,8 @@ from torch import nn
 
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from tests.unit.engine.groups import Seat, engine_at
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
+from workers.engine.units import UnitRule, group_units
 from workers.engine.zero.engine import ZeroEngine
-from workers.engine.zero.unit import UnitRule, group_units, layout
+from workers.engine.zero.unit import layout, plan_of
 
 
 class Scattered(nn.Module):
@@ -97,7 +98,7 @@ def test_a_random_model_survives_any_chain_of_stages_and_worlds(seed: int) -> No
 @pytest.mark.parametrize("stage", range(4))
 def test_the_layout_of_any_world_is_known_without_a_group(stage: int) -> None:
     model = Scattered(3)
-    units = [grouping.plan(lambda dtype: dtype) for grouping in group_units(model, UnitRule())]
+    units = [plan_of(grouping, lambda dtype: dtype) for grouping in group_units(model, UnitRule())]
     for world in range(1, 6):
         engine = engine_at(Scattered(3), Seat(0, world), stage=stage)
         assert engine.layout() == layout(units, stage=stage, world=world)

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from workers.engine.zero.unit import FlatPlan, Slot, UnitRule, group_units
+from workers.engine.units import UnitRule, group_units
+from workers.engine.zero.unit import FlatPlan, Slot, plan_of
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
 
@@ -109,7 +110,7 @@ def test_every_parameter_is_in_exactly_one_flat_vector_by_dtype_and_trainability
     model.first.weight.requires_grad_(False)
     model.last.register_parameter("codes", nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False))
     units = [
-        unit.plan(lambda dtype: torch.bfloat16 if dtype.is_floating_point else dtype)
+        plan_of(unit, lambda dtype: torch.bfloat16 if dtype.is_floating_point else dtype)
         for unit in group_units(model, UnitRule())
     ]
     slots = [slot.name for unit in units for flat in unit.flats for slot in flat.slots]

@@ -15,26 +15,24 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from workers.engine.elementwise import FlatOptimizer, Operands, merge_parts
 from workers.engine.loss_scale import LossScale
+from workers.engine.norms import clip_divisor, sum_of_squares
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Held, StepOutcome
 from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
+from workers.engine.units import UnitRule, group_units
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.hooks import Hooks
-from workers.engine.zero.norm import sum_of_squares
-from workers.engine.zero.optimizer import FlatOptimizer, Operands, merge_parts
 from workers.engine.zero.passes import Passes
 from workers.engine.zero.reduction import Reducer
 from workers.engine.zero.stages import Gather, stage_of
 from workers.engine.zero.state import TrainingState
-from workers.engine.zero.unit import UnitRule, group_units, layout
+from workers.engine.zero.unit import layout, plan_of
 from workers.layout.layout import Layout, Piece
-
-# torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; so do we, once and not per rank.
-CLIP_EPS = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +226,7 @@ class ZeroEngine:
         scale = self._loss_scale.value
         norm = math.nan if agreed.bad else math.sqrt(agreed.square) / scale
         if not agreed.bad:
-            self._update(lr_scale, scale * self._divisor(norm), agreed.touched)
+            self._update(lr_scale, scale * clip_divisor(norm, self._clip_norm), agreed.touched)
         excused = self._loss_scale.judge(overflowed=agreed.bad > 0)
         self._passes.habits.adopt(agreed.habits)
         self._reducer.start_step(self._units)
@@ -259,11 +257,6 @@ class ZeroEngine:
                 if not flat.plan.trainable and flat.holds_gradients():
                     names = [s.name for s, p in zip(flat.plan.slots, flat.params, strict=True) if p.grad is not None]
                     raise RuntimeError(f"{names} were frozen when the engine was built and now have gradients")
-
-    def _divisor(self, norm: float) -> float:
-        if self._clip_norm is None:
-            return 1.0
-        return max(1.0, (norm + CLIP_EPS) / self._clip_norm)
 
     def _update(self, lr_scale: float, divisor: float, touched: Sequence[float]) -> None:
         """Walk the units: fetch, update where the data are, commit; the next unit's state is asked for ahead."""
@@ -364,7 +357,7 @@ def _build_units(model: nn.Module, rule: UnitRule, precision: Precision) -> list
     units: list[Unit] = []
     flat_index = first_param = 0
     for grouping in group_units(model, rule):
-        plan, flats = grouping.plan(precision.param_dtype), []
+        plan, flats = plan_of(grouping, precision.param_dtype), []
         for flat_plan in plan.flats:
             params = [grouping.params[slot.name] for slot in flat_plan.slots]
             flats.append(Flat(index=flat_index, first_param=first_param, plan=flat_plan, params=params))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from workers.engine.elementwise import Part
 from workers.engine.states import StateKind
 from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.collectives import Pending
-from workers.engine.zero.optimizer import Part
 from workers.engine.zero.unit import FlatPlan, UnitPlan
 from workers.layout.interval import Interval
 

@@ -11,6 +11,14 @@ from torch import Tensor
 # A plain fp32 norm of 10M elements is off by 1e-3.
 ROW_NUMEL = 4096
 
+# torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6; so do we, once and not per rank.
+CLIP_EPS = 1e-6
+
+
+def clip_divisor(norm: float, clip_norm: float | None) -> float:
+    """What a gradient of this norm is divided by."""
+    return 1.0 if clip_norm is None else max(1.0, (norm + CLIP_EPS) / clip_norm)
+
 
 def sum_of_squares(grads: Sequence[Tensor]) -> tuple[float, int]:
     """The sum of squares, and the number of elements that are not finite; one wait for the device."""
