@@ -14,7 +14,7 @@ from service.domain.key import Scope
 from service.domain.spec import JobSpec
 from service.ledger import state_data
 
-UNITS = {"loss": None, "grad_norm": None, "lr": None, "workers": "workers", "skipped_steps": "steps", "mfu": "ratio"}
+UNITS = {"workers": "workers", "skipped_steps": "steps", "mfu": "ratio"}
 
 _COUNT: dict[str, Any] = {"type": "integer", "minimum": 1, "maximum": 4096}
 WORKERS_SCHEMA: dict[str, Any] = {

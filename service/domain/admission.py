@@ -53,8 +53,6 @@ def _not_yet(spec: JobSpec) -> Iterator[Problem]:
         yield _later("offload", f"optimizer {spec.offload.optimizer}", "use offload: none")
     if spec.engine == "fsdp":
         yield _later("engine", spec.engine, "use engine: zero")
-    if "fp16" in (spec.precision.params, spec.precision.reduce, spec.precision.buffers):
-        yield _later("precision", "fp16", "use bf16 or fp32")
     if spec.ds_config is not None:
         yield _later("ds_config", "...", "write the fields of the spec itself")
     if spec.checkpoint.uri is not None and "://" in spec.checkpoint.uri:
@@ -74,6 +72,11 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
         fix = f"make batch_size a multiple of micro_batch_size {training.micro_batch_size}"
         problem = f"not a multiple of micro_batch_size {training.micro_batch_size}"
         yield Problem(field="training.batch_size", value=training.batch_size, problem=problem, fix=fix)
+    schedule = training.schedule
+    if schedule.decay_steps is not None and schedule.warmup_steps + schedule.decay_steps > training.steps:
+        fix = f"use at most {max(1, training.steps - schedule.warmup_steps)}, or fewer warmup_steps"
+        problem = f"{schedule.warmup_steps} warmup_steps and these are more than the {training.steps} steps there are"
+        yield Problem(field="training.schedule.decay_steps", value=schedule.decay_steps, problem=problem, fix=fix)
     if spec.offload.params not in (None, "none") and spec.stage in (0, 1, 2):
         fix = "use stage: 3, or offload the optimizer alone"
         problem = f"stage {spec.stage} keeps parameters whole on the device; only stage 3 can offload them"

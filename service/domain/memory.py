@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from service.domain.presets import GptShape, block_numel, gpt_numel
 from service.domain.spec import PrecisionSpec
+from service.domain.training import TrainingSpec
 
+DEFAULT = TrainingSpec()
 ITEM_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
 # 34 bytes per token and width at two bytes per element, K, Q, V, MLP, norms and masks together.
 ACTIVATION_BYTES_PER_TOKEN_WIDTH = 34
@@ -36,13 +38,19 @@ class Recipe:
 PAPER = Recipe(param=2, grad=2, master=4, moments=8)
 
 
-def recipe(precision: PrecisionSpec, *, stage: int) -> Recipe:
+# fp32 values that an optimizer keeps beside the master, and an average of the weights is one more.
+_MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "lion": 1}
+
+
+def recipe(precision: PrecisionSpec, *, stage: int, training: TrainingSpec = DEFAULT) -> Recipe:
     """What our engine keeps. In fp32 the parameter is its own master. Below fp32, stage 3 keeps no resident copy of the
     parameters (the fp32 shard is cast while it is gathered) and sums gradients in fp32."""
     grad = ITEM_BYTES["fp32" if stage == 3 else precision.params]
+    kept = _MOMENTS.get(training.optimizer.name, int(training.optimizer.momentum > 0))
+    moments = 4 * (kept + (training.ema_decay is not None))
     if precision.params == "fp32":
-        return Recipe(param=4, grad=grad, master=0, moments=8)
-    return Recipe(param=0 if stage == 3 else ITEM_BYTES[precision.params], grad=grad, master=4, moments=8)
+        return Recipe(param=4, grad=grad, master=0, moments=moments)
+    return Recipe(param=0 if stage == 3 else ITEM_BYTES[precision.params], grad=grad, master=4, moments=moments)
 
 
 def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict[str, int]:

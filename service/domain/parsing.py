@@ -20,7 +20,7 @@ from service.domain.spec import JobSpec, WorkerBounds
 MAX_DEPTH = 16
 MAX_VALUES = 20_000
 # Where true and false belong; elsewhere pydantic would take true for 1.
-_BOOLEANS = {("training", "activation_checkpointing")}
+_BOOLEANS = {("training", "activation_checkpointing"), ("training", "optimizer", "nesterov")}
 _FREE_FORM = {"args", "ds_config"}
 # Names that pydantic adds to the path of an error for the variant of a union it tried.
 _VARIANTS = {"model": {"preset", "gpt", "hf", "python"}, "data": {"stdlib", "text", "tokens", "python"}}
@@ -188,7 +188,9 @@ _FORMS = {
     "offload": "write none, cpu, nvme or {optimizer: ..., params: ...}",
     "offload.ratio": "use 0 to 1, or auto",
     "units": "write auto, {layers: [ClassName]} or {min_params: 1000000}",
-    "precision": "write fp32, bf16 or {params: bf16, reduce: fp32, buffers: bf16}",
+    "precision": "write fp32, bf16, fp16 or {params: bf16, reduce: fp32, buffers: bf16}",
+    "precision.loss_scale": "write dynamic, a number, or {initial: 65536, growth_interval: 2000, hysteresis: 1}",
+    "training.optimizer": "write {name: adamw, lr: 3.0e-4, ...}",
     "workers": "write one number or {min: 1, max: 4}",
 }
 _LIMIT_WORDS = {
@@ -227,6 +229,8 @@ def known_names(model: type[BaseModel], path: tuple[str, ...]) -> tuple[str, ...
     """The fields that there are at a place of a document."""
     models = [model]
     for part in path:
+        if part.isdigit():
+            continue  # an item of a list has the names that its list has
         fields = [one.model_fields[part] for one in models if part in one.model_fields]
         models = [found for field in fields for found in _models_in(field.annotation)]
     return tuple(dict.fromkeys(name for one in models for name in one.model_fields))

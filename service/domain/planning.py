@@ -64,7 +64,7 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
 def rank_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
     """Bytes of one rank by kind: its states between steps, and what a step needs on top."""
     training = spec.training
-    rule = recipe(spec.precision, stage=stage)
+    rule = recipe(spec.precision, stage=stage, training=spec.training)
     return {
         **state_bytes(numel=gpt_numel(shape), workers=workers, stage=stage, recipe=rule),
         **window_bytes(shape, workers=workers, stage=stage, precision=spec.precision),

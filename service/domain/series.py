@@ -8,7 +8,7 @@ from datetime import datetime
 # The names of the contract: the group's, then those that each rank measures.
 METRICS = (
     *("loss", "grad_norm", "lr", "tokens_per_s", "step_s", "compute_s", "comm_s", "data_s", "optimizer_s", "workers"),
-    *("mfu", "skipped_steps"),
+    *("mfu", "skipped_steps", "loss_scale"),
     *("mem_params_bytes", "mem_grads_bytes", "mem_optimizer_bytes", "mem_activations_peak_bytes"),
     *("mem_gathered_peak_bytes", "mem_process_bytes", "mem_predicted_bytes", "comm_bytes"),
 )

@@ -9,21 +9,17 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from service.domain.presets import PRESETS
+from service.domain.training import TrainingSpec
+from service.domain.value import Value
 
 Tier = Literal["none", "cpu", "nvme"]
 Dtype = Literal["fp32", "bf16", "fp16"]
 Stage = Literal[0, 1, 2, 3, "auto"]
 
 FSDP_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}
-
-
-class Value(BaseModel):
-    """A frozen part of a spec; unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=False)
 
 
 # ---- model ---------------------------------------------------------------------------------------------------------
@@ -141,12 +137,37 @@ class Offload(Value):
         return self.optimizer == "none" and self.params in (None, "none")
 
 
+class LossScaleSpec(Value):
+    """Doubled after `growth_interval` steps without an overflow (null: never), halved at overflows down to `minimum`.
+    `hysteresis`: the first halving waits for so many. Short forms: dynamic, or a number for a scale that stays."""
+
+    initial: float = Field(65536.0, gt=0, le=2.0**60)
+    minimum: float = Field(1.0, gt=0, le=2.0**60)
+    growth_interval: int | None = Field(2000, ge=1, le=10**9)
+    hysteresis: int = Field(1, ge=1, le=1000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {"initial": value, "minimum": value, "growth_interval": None}
+        return {} if value == "dynamic" else value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> LossScaleSpec:
+        if self.minimum > self.initial:
+            raise ValueError(f"minimum {self.minimum} is larger than initial {self.initial}; swap them")
+        return self
+
+
 class PrecisionSpec(Value):
-    """Types of the forward and backward, of reductions, and of buffers; the master is always fp32."""
+    """Types of the forward and backward, of reductions, and of buffers; the master is always fp32. The loss is scaled
+    where fp16 computes or travels."""
 
     params: Dtype = "bf16"
     reduce: Dtype = "fp32"
     buffers: Dtype = "fp32"
+    loss_scale: LossScaleSpec = LossScaleSpec()
 
     @model_validator(mode="before")
     @classmethod
@@ -207,35 +228,7 @@ class Resources(Value):
     accelerator: str | None = Field(None, max_length=100)
 
 
-# ---- training ------------------------------------------------------------------------------------------------------
-
-
-class OptimizerSpec(Value):
-    name: Literal["adamw"] = "adamw"
-    lr: float = Field(3.0e-4, gt=0, le=10)
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
-    eps: float = Field(1.0e-8, gt=0, le=1)
-    weight_decay: float = Field(0.1, ge=0, le=10)
-
-
-class ScheduleSpec(Value):
-    name: Literal["constant", "cosine"] = "cosine"
-    warmup_steps: int = Field(20, ge=0, le=10**9)
-    min_lr_ratio: float = Field(0.1, ge=0, le=1)
-
-
-class TrainingSpec(Value):
-    """`batch_size` is global, in sequences. Neither it nor the data order ever depends on the number of workers."""
-
-    steps: int = Field(200, ge=1, le=10**9)
-    batch_size: int = Field(32, ge=1, le=1_000_000)
-    micro_batch_size: int = Field(4, ge=1, le=1_000_000)
-    seq_len: int = Field(256, ge=1, le=1_000_000)
-    seed: int = Field(1, ge=0, lt=2**63)
-    optimizer: OptimizerSpec = OptimizerSpec()
-    schedule: ScheduleSpec = ScheduleSpec()
-    clip_norm: float | None = Field(1.0, gt=0)
-    activation_checkpointing: bool = False
+# ---- the whole -------------------------------------------------------------------------------------------------------
 
 
 class CheckpointSpec(Value):

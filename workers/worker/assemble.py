@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
@@ -9,9 +10,11 @@ import torch.distributed as dist
 
 from service.domain.presets import PRESETS
 from service.domain.spec import GptModel, JobSpec, PrecisionSpec, UnitRuleSpec
+from service.domain.training import TrainingSpec
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
-from workers.engine.optimizer import OptimizerConfig
+from workers.engine.loss_scale import LossScaleRule
+from workers.engine.optimizer import OptimizerConfig, ParamGroup
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
 from workers.engine.units import UnitRule, UnitRuleError, group_units
@@ -19,6 +22,8 @@ from workers.engine.zero.engine import ZeroEngine
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import build
 from workers.user_code import SpecError
+
+log = logging.getLogger(__name__)
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -52,19 +57,12 @@ def build_engine(model: torch.nn.Module, group: dist.ProcessGroup, spec: JobSpec
         value = {"engine": spec.engine, "stage": spec.stage, "offload": spec.offload.model_dump()}
         fix = "choose engine zero, stage 0 to 3, offload none"
         raise SpecError(field="engine", value=value, problem="this worker cannot build it", fix=fix)
-    optimizer = spec.training.optimizer
     return ZeroEngine(
         model,
         group,
         stage=spec.stage,
         precision=precision(spec.precision),
-        optimizer=OptimizerConfig(
-            name=optimizer.name,
-            lr=optimizer.lr,
-            betas=optimizer.betas,
-            eps=optimizer.eps,
-            weight_decay=optimizer.weight_decay,
-        ),
+        optimizer=optimizer_config(spec.training, model),
         clip_norm=spec.training.clip_norm,
         units=unit_rule(spec.units),
         device=device,
@@ -73,7 +71,34 @@ def build_engine(model: torch.nn.Module, group: dist.ProcessGroup, spec: JobSpec
 
 def precision(spec: PrecisionSpec) -> Precision:
     """fp32 parameters with fp32 reductions leave nothing to cast."""
-    return Precision(params=DTYPES[spec.params], reduce=DTYPES[spec.reduce], buffers=DTYPES[spec.buffers])
+    return Precision(
+        params=DTYPES[spec.params],
+        reduce=DTYPES[spec.reduce],
+        buffers=DTYPES[spec.buffers],
+        loss_scale=LossScaleRule(**dict(spec.loss_scale)),
+    )
+
+
+def optimizer_config(training: TrainingSpec, model: torch.nn.Module) -> OptimizerConfig:
+    """A group that has no parameter changes nothing, and is told: its glob may be misspelt."""
+    spec = training.optimizer
+    groups = tuple(ParamGroup(match=g.match, lr=g.lr, weight_decay=g.weight_decay) for g in spec.groups)
+    names = [name for name, _ in model.named_parameters()]
+    for index, group in enumerate(groups):
+        if not any(map(group.has, names)):
+            log.warning("training.optimizer.groups.%d: no parameter is named like %s", index, ", ".join(group.match))
+    return OptimizerConfig(
+        name=spec.name,
+        lr=spec.lr,
+        betas=spec.betas,
+        eps=spec.eps,
+        weight_decay=spec.weight_decay,
+        momentum=spec.momentum,
+        nesterov=spec.nesterov,
+        groups=groups,
+        decay_vectors=spec.no_decay == "none",
+        ema_decay=training.ema_decay,
+    )
 
 
 def unit_rule(units: object) -> UnitRule:

@@ -78,5 +78,5 @@ def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
     if shape is not None:
         return float(sum(rank_bytes(spec, shape, stage=spec.stage, workers=world_size).values()))
     numel = sum(meta.numel for meta in engine.tensors().values())
-    rule = recipe(spec.precision, stage=spec.stage)
+    rule = recipe(spec.precision, stage=spec.stage, training=spec.training)
     return float(sum(state_bytes(numel=numel, workers=world_size, stage=spec.stage, recipe=rule).values()))

@@ -20,6 +20,7 @@ from service.domain.memory import (
 from service.domain.planning import plan_spec
 from service.domain.presets import PRESETS, gpt_numel
 from service.domain.spec import JobSpec, PrecisionSpec
+from service.domain.training import TrainingSpec
 
 BF16 = PrecisionSpec(params="bf16", reduce="bf16")
 FP32 = PrecisionSpec(params="fp32")
@@ -48,6 +49,23 @@ def test_fp32_parameters_are_their_own_master(stage: int, whole: int, shared: in
     numel, workers = 1_000_000, 4
     total = sum(state_bytes(numel=numel, workers=workers, stage=stage, recipe=recipe(FP32, stage=stage)).values())
     assert total == whole * numel + shared * numel // workers
+
+
+@pytest.mark.parametrize(
+    ("training", "kept"),
+    [
+        ({"optimizer": {"name": "adam"}}, 8),
+        ({"optimizer": {"name": "sgd"}}, 0),
+        ({"optimizer": {"name": "sgd", "momentum": 0.9}}, 4),
+        ({"optimizer": {"name": "adagrad"}}, 4),
+        ({"optimizer": {"name": "lion"}, "ema_decay": 0.99}, 8),
+        ({"ema_decay": 0.99}, 12),
+    ],
+)
+def test_each_optimizer_costs_what_it_keeps(training: dict[str, object], kept: int) -> None:
+    spec = TrainingSpec.model_validate(training)
+    assert recipe(BF16, stage=2, training=spec).moments == kept
+    assert recipe(FP32, stage=2, training=spec).moments == kept
 
 
 @pytest.mark.parametrize(("stage", "factor"), [(0, 2), (1, 2), (2, 5), (3, 12)])

@@ -57,6 +57,19 @@ def test_what_is_not_an_object_is_refused_with_the_shortest_spec(document: objec
         (tiny(training={"optimizer": {"lr": float("-inf")}}), "training.optimizer.lr"),
         (tiny(training={"optimizer": {"lr": -1}}), "training.optimizer.lr"),
         (tiny(training={"optimizer": {"betas": [0.9]}}), "training.optimizer.betas.1"),
+        (tiny(training={"optimizer": {"name": "adamax"}}), "training.optimizer.name"),
+        (tiny(training={"optimizer": {"momentum": 0.9}}), "training.optimizer"),
+        (tiny(training={"optimizer": {"name": "sgd", "nesterov": True}}), "training.optimizer"),
+        (tiny(training={"optimizer": {"groups": [{"lr": 1}]}}), "training.optimizer.groups.0.match"),
+        (tiny(training={"optimizer": {"groups": [{"match": []}]}}), "training.optimizer.groups.0.match"),
+        (tiny(training={"optimizer": {"groups": [{"match": "*", "lr": -1}]}}), "training.optimizer.groups.0.lr"),
+        (tiny(training={"optimizer": {"groups": "*.bias"}}), "training.optimizer.groups"),
+        (tiny(training={"schedule": {"name": "step"}}), "training.schedule.name"),
+        (tiny(training={"schedule": {"decay_steps": 5}}), "training.schedule"),
+        (tiny(training={"ema_decay": 1.0}), "training.ema_decay"),
+        (tiny(precision={"params": "fp16", "loss_scale": -1}), "precision.loss_scale.initial"),
+        (tiny(precision={"params": "fp16", "loss_scale": {"initial": 2, "minimum": 4}}), "precision.loss_scale"),
+        (tiny(precision={"params": "fp16", "loss_scale": "static"}), "precision.loss_scale"),
         (tiny(training={"seq_len": 10**7}), "training.seq_len"),
         (tiny(offload="gpu"), "offload.optimizer"),
         (tiny(offload={"ratio": 5}), "offload.ratio"),
@@ -91,6 +104,7 @@ def test_an_impossible_value_is_refused_where_it_stands(document: Any, field: st
         (tiny(data={"text": "x", "token": "y"}), "data.token", "tokens"),
         (tiny(units={"layer": ["Block"]}), "units.layer", "layers"),
         (tiny(precision={"parms": "bf16"}), "precision.parms", "params"),
+        (tiny(training={"optimizer": {"groups": [{"match": "*", "lrr": 1}]}}), "training.optimizer.groups.0.lrr", "lr"),
     ],
 )
 def test_an_unknown_field_is_refused_with_the_nearest_known_name(document: Any, field: str, nearest: str) -> None:
@@ -163,6 +177,35 @@ def test_a_glob_without_files_is_refused_where_the_workers_are_on_this_machine()
     admit(parse_spec(tiny(data={"text": "/nonexistent/*"})), file_exists=None)
 
 
+def test_a_decay_longer_than_training_is_refused() -> None:
+    schedule = {"name": "wsd", "warmup_steps": 20, "decay_steps": 90}
+    problem = refused(tiny(training={"steps": 100, "schedule": schedule}))["training.schedule.decay_steps"]
+    assert problem.fix == "use at most 80, or fewer warmup_steps"
+
+
+def test_what_an_optimizer_is_not_told_follows_its_name() -> None:
+    def numbers(**fields: Any) -> tuple[float, float, tuple[float, float]]:
+        optimizer = parse_spec(tiny(training={"optimizer": fields})).training.optimizer
+        return optimizer.lr, optimizer.weight_decay, optimizer.betas
+
+    assert numbers() == numbers(name="adamw") == (3e-4, 0.1, (0.9, 0.95))
+    assert numbers(name="lion") == (1e-4, 0.1, (0.9, 0.99))
+    assert numbers(name="sgd") == (1e-3, 0.0, (0.9, 0.95))
+    assert numbers(name="adagrad", lr=0.5)[:2] == (0.5, 0.0)
+
+
+def test_short_forms_of_groups_and_of_the_loss_scale_widen() -> None:
+    groups = [{"match": "*.bias", "weight_decay": 0}, {"match": ["head.*", "norm.*"], "lr": 0.1}]
+    precision = {"params": "fp16", "loss_scale": 128}
+    spec = parse_spec(tiny(training={"optimizer": {"groups": groups}}, precision=precision))
+    assert [group.match for group in spec.training.optimizer.groups] == [("*.bias",), ("head.*", "norm.*")]
+    scale = spec.precision.loss_scale
+    assert (scale.initial, scale.minimum, scale.growth_interval) == (128, 128, None)
+    dynamic = parse_spec(tiny(precision={"params": "fp16", "loss_scale": "dynamic"}))
+    assert dynamic.precision == parse_spec(tiny(precision="fp16")).precision
+    assert parse_spec(json.loads(spec.model_dump_json())) == spec
+
+
 def test_text_needs_a_vocabulary_of_bytes() -> None:
     assert "model.vocab" in refused({"model": {"name": "gpt", "vocab": 100}})
 
@@ -174,7 +217,6 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
         ({"offload": "cpu"}, "offload"),
         ({"offload": {"optimizer": "nvme", "path": "/tmp/x"}}, "offload"),
         ({"engine": "fsdp"}, "engine"),
-        ({"precision": "fp16"}, "precision"),
         ({"ds_config": {}}, "ds_config"),
         ({"checkpoint": {"uri": "s3://bucket/x"}}, "checkpoint.uri"),
     ],

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from service.domain.spec import JobSpec, ScheduleSpec
+from service.domain.spec import JobSpec
+from service.domain.training import ScheduleSpec
 from workers.checkpoint.errors import CheckpointMismatch
+from workers.engine.optimizer import Hyper
 from workers.user_code import SpecError
 from workers.worker import assemble, failure
 from workers.worker.journal import BURST, Journal, LineStream
@@ -27,6 +29,34 @@ def test_the_warm_up_reaches_one_and_the_cosine_its_floor() -> None:
     assert scales[59] == pytest.approx(0.55)
     assert scales[-1] == pytest.approx(0.1)
     assert scales[9:] == sorted(scales[9:], reverse=True)
+
+
+def test_the_linear_schedule_falls_evenly_and_wsd_only_in_its_last_steps() -> None:
+    linear = ScheduleSpec(name="linear", warmup_steps=10, min_lr_ratio=0.0)
+    scales = [lr_scale(step, schedule=linear, steps=110) for step in range(1, 111)]
+    assert (scales[9], scales[59], scales[-1]) == (1.0, pytest.approx(0.5), 0.0)
+    told = ScheduleSpec(name="wsd", warmup_steps=10, min_lr_ratio=0.1, decay_steps=20)
+    untold = told.model_copy(update={"decay_steps": None})
+    for schedule, stable in ((told, 90), (untold, 88)):
+        scales = [lr_scale(step, schedule=schedule, steps=110) for step in range(1, 111)]
+        assert scales[4] == pytest.approx(0.5)
+        assert set(scales[9:stable]) == {1.0}
+        assert scales[stable] < 1.0
+        assert scales[(stable + 110) // 2 - 1] == pytest.approx(0.55)
+        assert scales[-1] == pytest.approx(0.1)
+
+
+def test_a_group_without_a_parameter_is_told_and_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    groups = [{"match": "*.bias", "lr": 0.5, "weight_decay": 0.0}, {"match": "haed.*"}]
+    training = {"optimizer": {"name": "lion", "groups": groups, "no_decay": "auto"}, "ema_decay": 0.99}
+    spec = JobSpec.model_validate({"model": "gpt-tiny", "training": training})
+    config = assemble.optimizer_config(spec.training, assemble.build_model(spec))
+    assert "groups.1: no parameter is named like haed.*" in caplog.text
+    assert "groups.0" not in caplog.text
+    assert config.hyper("blocks.0.norm_mlp.bias", ndim=1) == Hyper(lr=0.5, weight_decay=0.0)
+    assert config.hyper("blocks.0.norm_mlp.weight", ndim=1) == Hyper(lr=1e-4, weight_decay=0.0)
+    assert config.hyper("blocks.0.mlp.up.weight", ndim=2) == Hyper(lr=1e-4, weight_decay=0.1)
+    assert config.ema_decay == 0.99
 
 
 def test_a_constant_schedule_without_warm_up_never_changes() -> None:
