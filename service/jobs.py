@@ -9,9 +9,17 @@ from dataclasses import dataclass, replace
 
 from service.domain.admission import Decision, admit, files_of
 from service.domain.attempt import is_silent, silent_for_s
-from service.domain.errors import IdempotencyKeyReused, IllegalTransition, JobStillLive, Problem, RequestRefused
+from service.domain.errors import (
+    IdempotencyKeyReused,
+    IllegalTransition,
+    JobNotFound,
+    JobStillLive,
+    Problem,
+    RequestRefused,
+)
 from service.domain.event import Event
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
+from service.domain.origin import Source, settle
 from service.domain.page import Page
 from service.domain.parsing import parse_bounds, parse_spec
 from service.domain.plan import Plan
@@ -63,15 +71,29 @@ class Jobs:
         return Submitted(job=job, created=created, plan=None, report=decision.report)
 
     async def _admit(self, spec: JobSpec) -> Decision:
-        """The world is asked first, so that the rules stay pure: for files on this machine, for memory if needed."""
+        """The world is asked first, so that the rules stay pure: for the job to start from, for files on this machine,
+        for memory if needed."""
+        settled = settle(spec, await self._source(spec))
+        spec = settled.spec
         present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
         capacity = await self.plans.worker_memory_bytes() if spec.stage == "auto" else None
-        return admit(
+        decision = admit(
             spec,
             file_exists=present.__getitem__ if present is not None else None,
             capacity_bytes=capacity,
             may_have_gpus=not self.embedded or await self.plans.may_have_gpus(),
         )
+        return replace(decision, report={**settled.report, **decision.report})
+
+    async def _source(self, spec: JobSpec) -> Source | None:
+        if spec.start_from is None or spec.start_from.job is None:
+            return None
+        async with self.database.read() as work:
+            try:
+                job = await work.jobs.get(spec.start_from.job)
+            except JobNotFound:
+                return None
+            return Source(spec=job.spec, checkpoints=await work.checkpoints.of(job.id))
 
     async def _accept(self, decision: Decision, key: str | None, fingerprint: str) -> tuple[Job, bool]:
         job, event = self._new_job(decision.spec)

@@ -12,6 +12,7 @@
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
 | worker_lost | controller | rank, pid, node |
 | recovered | controller | workers, from_step, redone_steps, pause_s |
+| started_from | controller | uri, from_step, missing |
 | checkpoint_started | controller | - |
 | checkpoint_progress | controller | written_bytes, total_bytes, elapsed_s |
 | checkpoint_saved | service | step, size_bytes, files, duration_s, pause_s |

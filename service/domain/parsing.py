@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from service.domain.errors import Problem, RequestRefused, SpecRefused
@@ -20,7 +21,12 @@ from service.domain.spec import JobSpec, WorkerBounds
 MAX_DEPTH = 16
 MAX_VALUES = 20_000
 # Where true and false belong; elsewhere pydantic would take true for 1.
-_BOOLEANS = {("training", "activation_checkpointing"), ("training", "optimizer", "nesterov")}
+_BOOLEANS = {
+    ("training", "activation_checkpointing"),
+    ("training", "optimizer", "nesterov"),
+    ("from", "optimizer"),
+    ("from", "allow_missing"),
+}
 _FREE_FORM = {"args", "ds_config"}
 # Names that pydantic adds to the path of an error for the variant of a union it tried.
 _VARIANTS = {"model": {"preset", "gpt", "hf", "python"}, "data": {"stdlib", "text", "tokens", "python"}}
@@ -192,6 +198,8 @@ _FORMS = {
     "precision.loss_scale": "write dynamic, a number, or {initial: 65536, growth_interval: 2000, hysteresis: 1}",
     "training.optimizer": "write {name: adamw, lr: 3.0e-4, ...}",
     "workers": "write one number or {min: 1, max: 4}",
+    "from": "write JOB@STEP, JOB or {uri: FOLDER, optimizer: false}",
+    "from.job": "write the id of a job",
 }
 _LIMIT_WORDS = {
     "ge": "at least",
@@ -231,9 +239,14 @@ def known_names(model: type[BaseModel], path: tuple[str, ...]) -> tuple[str, ...
     for part in path:
         if part.isdigit():
             continue  # an item of a list has the names that its list has
-        fields = [one.model_fields[part] for one in models if part in one.model_fields]
+        fields = [fields[part] for fields in map(_fields, models) if part in fields]
         models = [found for field in fields for found in _models_in(field.annotation)]
-    return tuple(dict.fromkeys(name for one in models for name in one.model_fields))
+    return tuple(dict.fromkeys(name for one in models for name in _fields(one)))
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """By the names that users write."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:

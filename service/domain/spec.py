@@ -232,15 +232,45 @@ class Resources(Value):
 
 
 class CheckpointSpec(Value):
-    """`uri: null` is a folder of the service's own."""
+    """The newest `keep_last` stay, and of those that `every_steps` makes every `keep_every`-th for good.
+    `uri: null` is a folder of the service's own."""
 
     every_steps: int = Field(100, ge=1, le=10**9)
     keep_last: int = Field(3, ge=1, le=10_000)
+    keep_every: int | None = Field(None, ge=1, le=10**6)
     uri: str | None = Field(None, max_length=1000)
 
     def next_after(self, step: int) -> int:
         """The first step after this one that is due."""
         return (step // self.every_steps + 1) * self.every_steps
+
+
+class StartFrom(Value):
+    """The checkpoint that step 0 begins with: of a job of this service (`job`, `step`; its newest where no step is
+    said), or in a folder that holds a job's checkpoints (`uri`). With `optimizer: false` only the weights are taken;
+    with `allow_missing` what only one side has begins as it does in a new job."""
+
+    job: str | None = Field(None, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$")
+    step: int | None = Field(None, ge=0, lt=2**40)
+    uri: str | None = Field(None, min_length=1, max_length=1000)
+    optimizer: bool = True
+    allow_missing: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_form(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        job, _, step = value.partition("@")
+        if step and not step.isdecimal():
+            raise ValueError(f"{step[:40]!r} is no step; write JOB@STEP, or JOB for its newest checkpoint")
+        return {"job": job, "step": int(step) if step else None}
+
+    @model_validator(mode="after")
+    def _somewhere(self) -> StartFrom:
+        if self.job is None and self.uri is None:
+            raise ValueError("says neither job nor uri; write JOB@STEP, or {uri: FOLDER} of a job's checkpoints")
+        return self
 
 
 class JobSpec(Value):
@@ -258,6 +288,7 @@ class JobSpec(Value):
     resources: Resources = Resources()
     training: TrainingSpec = TrainingSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
+    start_from: StartFrom | None = Field(None, alias="from")
     priority: int = Field(50, ge=0, le=100)
     ds_config: dict[str, Any] | None = None
 

@@ -150,6 +150,21 @@ def test_a_disk_that_refuses_leaves_the_job_training_and_it_says_so(bench: Bench
         attempt.service.wait(lambda: max(saved(attempt)) > failed.step, what="the next checkpoint")
 
 
+def test_a_job_starts_from_the_checkpoint_of_another(bench: Bench) -> None:
+    spec = bench.spec(stage=1, steps=40)
+    bench.hurry()
+    with bench.attempt(spec, workers=1, job="first") as attempt:
+        attempt.ends("succeeded")
+        first = attempt.service.curve()
+    origin = {"uri": str(bench.folder / "checkpoints" / "first")}
+    with bench.attempt({**spec, "stage": 3, "from": origin}, workers=2, job="second") as attempt:
+        attempt.ends("succeeded")
+        second = attempt.service.curve()
+        assert attempt.service.events("started_from")[0].payload["from_step"] == 40
+    assert sorted(second) == list(range(1, 41))
+    assert second[1] < first[1] - 1, "what the first one learned is there"
+
+
 def flip_a_byte(file: Path, *, at: int) -> None:
     data = bytearray(file.read_bytes())
     data[at] ^= 1

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workers.checkpoint.manifest import Manifest
-from workers.checkpoint.parts import buffer_name, kinds_of, state_name
+from workers.checkpoint.parts import BUFFER, buffer_name, kinds_of, state_name
 from workers.engine.protocol import Engine
+from workers.engine.states import StateKind
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -20,8 +21,10 @@ class Differences:
     missing: tuple[str, ...]
 
 
-def compare(here: Shapes, manifest: Manifest) -> Differences:
-    stored = manifest.tensors
+def compare(here: Shapes, manifest: Manifest, *, weights_only: bool = False) -> Differences:
+    """`weights_only`: whatever an optimizer keeps, on either side, is nobody's concern."""
+    here = {name: shape for name, shape in here.items() if not weights_only or is_weight(name)}
+    stored = {name: tensor for name, tensor in manifest.tensors.items() if not weights_only or is_weight(name)}
     shapes = tuple(
         f"{name} is {list(stored[name].shape)} in the checkpoint and {list(shape)} here"
         for name, shape in here.items()
@@ -30,6 +33,11 @@ def compare(here: Shapes, manifest: Manifest) -> Differences:
     lacking = [f"{name} {list(shape)} is not in the checkpoint" for name, shape in here.items() if name not in stored]
     surplus = [f"{name} is in the checkpoint alone" for name in stored if name not in here]
     return Differences(shapes=shapes, missing=(*lacking, *surplus))
+
+
+def is_weight(name: str) -> bool:
+    """A saved name of a parameter's value or of a buffer."""
+    return name.startswith((f"{StateKind.MASTER}/", f"{BUFFER}/"))
 
 
 def shapes_of(engine: Engine) -> dict[str, tuple[int, ...]]:

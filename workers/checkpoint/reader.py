@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workers.checkpoint.differences import compare, shapes_of
+from workers.checkpoint.differences import compare, is_weight, shapes_of
 from workers.checkpoint.dtypes import torch_dtype
 from workers.checkpoint.errors import CheckpointMismatch
 from workers.checkpoint.extents import Deliver, extent, read_extents
@@ -37,21 +37,29 @@ class _Want:
 
 
 def read_into(
-    engine: Engine, *, rank: int, manifest: Manifest, store: Store, allow_missing: bool = False
+    engine: Engine,
+    *,
+    rank: int,
+    manifest: Manifest,
+    store: Store,
+    allow_missing: bool = False,
+    weights_only: bool = False,
 ) -> tuple[str, ...]:
     """Fill this rank's state, scalars and buffers, whatever world size, stage or engine wrote them.
 
     No collective: the caller agrees with the other ranks that all have read, then calls `engine.commit_load()`.
     `allow_missing` (fine-tuning): what only one side has stays as it is here, and is returned in words.
+    `weights_only`: parameters and buffers; what the optimizer keeps, and the scalars, stay as they are here.
     Raises CheckpointMismatch with every difference before anything is changed; CheckpointDamaged naming the file,
     and then the state is undefined until an older checkpoint was read.
     """
-    differences = compare(shapes_of(engine), manifest)
+    differences = compare(shapes_of(engine), manifest, weights_only=weights_only)
     if refused := differences.shapes + (() if allow_missing else differences.missing):
         raise CheckpointMismatch(step=manifest.step, differences=refused)
     staged = _staged(engine, manifest)
     by_file: dict[str, list[tuple[StoredPiece, _Want]]] = defaultdict(list)
-    for want in (*_of_state(engine, rank, manifest), *_of_buffers(staged)):
+    wants = (*_of_state(engine, rank, manifest), *_of_buffers(staged))
+    for want in (want for want in wants if not weights_only or is_weight(want.name)):
         for piece in manifest.tensors[want.name].pieces:
             if piece.interval.intersect(want.interval):
                 by_file[piece.file].append((piece, want))
@@ -63,11 +71,16 @@ def read_into(
                 for piece, want in pairs
             ]
             read_extents(file, extents)
+    _fill_buffers(engine, staged)
+    if not weights_only:
+        engine.load_scalars(_overlaid(engine.scalars(), manifest.scalars) if allow_missing else manifest.scalars)
+    return differences.missing
+
+
+def _fill_buffers(engine: Engine, staged: Mapping[str, Tensor]) -> None:
     for name, flat in staged.items():
         buffer = engine.buffers()[name]
         buffer.detach().copy_(flat.view(buffer.shape))
-    engine.load_scalars(_overlaid(engine.scalars(), manifest.scalars) if allow_missing else manifest.scalars)
-    return differences.missing
 
 
 def _of_state(engine: Engine, rank: int, manifest: Manifest) -> Iterator[_Want]:

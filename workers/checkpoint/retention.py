@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workers.checkpoint import catalogue, claims, places
@@ -12,7 +13,8 @@ from workers.checkpoint.writer import published_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """`keep_every`: steps that are multiples of it stay for good, as pinned ones do."""
+    """`keep_every` (in steps): the first checkpoint at or after each multiple of it stays for good, as pinned ones do:
+    a save that had to wait for another is a little late."""
 
     keep_last: int = 3
     keep_every: int | None = None
@@ -21,8 +23,12 @@ class Retention:
         if self.keep_last < 1 or (self.keep_every is not None and self.keep_every < 1):
             raise ValueError(f"{self}: at least the newest checkpoint is kept, and every first is the most")
 
-    def spares(self, step: int) -> bool:
-        return self.keep_every is not None and step % self.keep_every == 0
+    def spared(self, steps: Sequence[int]) -> frozenset[int]:
+        """Of these, ascending."""
+        if self.keep_every is None:
+            return frozenset()
+        turns = [step // self.keep_every for step in steps]
+        return frozenset(step for step, turn, last in zip(steps, turns, [0, *turns], strict=False) if turn > last)
 
 
 def pin(store: Store, *, job: str, step: int) -> None:
@@ -55,15 +61,16 @@ def prune(store: Store, *, job: str, attempt: int, published: int, rule: Retenti
     manifest names, of saves that were given up before, go too.
     """
     claims.check(store, job=job, attempt=attempt)
-    spared = pinned(store, job)
+    published_steps = [step for step in catalogue.steps(store, job) if catalogue.is_published(store, job, step)]
+    spared = pinned(store, job) | rule.spared(published_steps)
     kept = 0
     removed: list[int] = []
     for step in reversed(catalogue.steps(store, job)):
         if step > published:
             continue
-        if not catalogue.is_published(store, job, step):
+        if step not in published_steps:
             remove(store, job=job, step=step)
-        elif kept >= rule.keep_last and not rule.spares(step) and step not in spared:
+        elif kept >= rule.keep_last and step not in spared:
             remove(store, job=job, step=step)
             removed.append(step)
         else:

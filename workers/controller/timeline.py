@@ -9,7 +9,7 @@ from service.domain.wire import CheckpointReport, WorkerReport
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.uplink import Uplink
-from workers.worker.messages import CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving
+from workers.worker.messages import CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving, Started
 
 
 class Timeline:
@@ -73,6 +73,9 @@ class Timeline:
             self._tell_of(kind, news, reason=news.reason, request_id=news.request_id)
         elif isinstance(news, PassedOver):
             self._tell_of("checkpoint_passed_over", news, file=news.file, reason=news.reason)
+        elif isinstance(news, Started):
+            origin = {"uri": news.uri, "from_step": news.step, "missing": list(news.missing)}
+            self._uplink.event("started_from", step=0, generation=news.generation, **origin)
         else:
             self._saving(news)
 
@@ -83,7 +86,7 @@ class Timeline:
         numbers = {"written_bytes": news.written_bytes, "total_bytes": news.total_bytes}
         self._tell_of("checkpoint_progress", news, **numbers, elapsed_s=_rounded(news.elapsed_s))
 
-    def _tell_of(self, kind: str, news: CheckpointNews, **payload: Any) -> None:
+    def _tell_of(self, kind: str, news: Saving | SaveFailed | PassedOver, **payload: Any) -> None:
         self._uplink.event(kind, step=news.step, generation=news.generation, **payload)
 
     def _saved(self, saved: Saved) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Store
 
+from service.domain.spec import CheckpointSpec
 from service.domain.wire import Brief
 from workers.checkpoint import catalogue, claims, saving
 from workers.checkpoint.background import BackgroundSaver
@@ -28,11 +29,13 @@ from workers.checkpoint.reader import read_into
 from workers.checkpoint.retention import Retention
 from workers.checkpoint.saving import NotPublished, Published, Ticket
 from workers.checkpoint.snapshot import Snapshot, SnapshotMemory
+from workers.checkpoint.store import Store as CheckpointStore
 from workers.checkpoint.store import open_store
 from workers.checkpoint.watch import Progress, Watch
 from workers.engine.protocol import Engine
+from workers.user_code import SpecError
 from workers.worker.loop import Place
-from workers.worker.messages import PassedOver, Saved, SaveFailed
+from workers.worker.messages import PassedOver, Saved, SaveFailed, Started
 from workers.worker.process_group import GroupOwner
 
 # Of a save behind training: a rank that ended meanwhile sends no report, and the next save must not wait for it.
@@ -195,7 +198,7 @@ class Checkpoints:
             spec_digest=spec.digest(),
             scalars=engine.scalars(),
             extra=self._extra(skipped),
-            retention=Retention(keep_last=spec.checkpoint.keep_last),
+            retention=_retention(spec.checkpoint),
         )
 
     def _extra(self, skipped: int) -> dict[str, Any]:
@@ -256,6 +259,34 @@ class Checkpoints:
                 tell(PassedOver(generation=place.generation, step=step, file=file, reason=reason))
             below = step
 
+    def load_start(self, engine: Engine, *, place: Place, store: Store) -> Started | None:
+        """Fill a new engine from the checkpoint that the spec starts from; None where it starts from nothing.
+
+        Raises SpecError, so that the job fails in words: another checkpoint than the one that was asked for is never
+        taken in its place.
+        """
+        origin = self._brief.spec.start_from
+        if origin is None or origin.uri is None:
+            return None
+        try:
+            base, _, job = origin.uri.rstrip("/").rpartition("/")
+            there = open_store(base or "/")
+            step = origin.step if origin.step is not None else _newest_of(there, job, place, store)
+            manifest = catalogue.inspect(there, job, step)
+            missing = read_into(
+                engine,
+                rank=place.rank,
+                manifest=manifest,
+                store=there,
+                allow_missing=origin.allow_missing,
+                weights_only=not origin.optimizer,
+            )
+        except (CheckpointError, OSError, ValueError) as error:
+            fix = "restore that checkpoint, or submit with another origin, optimizer: false or allow_missing: true"
+            raise SpecError(field="from", value=origin.uri, problem=str(error), fix=fix) from error
+        engine.commit_load()
+        return Started(generation=place.generation, uri=origin.uri, step=step, missing=missing)
+
     def _newest(self, below: int | None, place: Place, store: Store, tell: Callable[[PassedOver], None]) -> int | None:
         """Rank 0 looks, so that all take the same one."""
         key = f"newest/{below}"
@@ -276,6 +307,21 @@ class Checkpoints:
             claims.claim(self._store, job=self._brief.job_id, attempt=self._attempt)
             catalogue.collect(self._store, job=self._brief.job_id, attempt=self._attempt)
             self._claimed = True
+
+
+def _retention(spec: CheckpointSpec) -> Retention:
+    return Retention(keep_last=spec.keep_last, keep_every=spec.keep_every and spec.keep_every * spec.every_steps)
+
+
+def _newest_of(there: CheckpointStore, job: str, place: Place, store: Store) -> int:
+    """Rank 0 looks, so that all take the same one. Raises CheckpointIncomplete where there is none, on every rank."""
+    if place.rank == 0:
+        found = catalogue.newest_complete(there, job).manifest
+        store.set("start", json.dumps(found.step if found else None))
+    step: int | None = json.loads(store.get("start"))
+    if step is None:
+        raise CheckpointIncomplete(step=0, missing=["no whole checkpoint is there"], hint="name another folder")
+    return step
 
 
 def _file_of(error: CheckpointError) -> str | None:

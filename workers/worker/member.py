@@ -257,5 +257,8 @@ class Member:
         # All of them or none: a rank that is new could not tell that the others' state was written to.
         if self.owner.agree(float(found.touched or not self._holdings.pristine)):
             del engine
-            self._holdings.renew(self.owner.group)
+            engine = self._holdings.renew(self.owner.group)
+        started = self.checkpoints.load_start(engine, place=self.place, store=self.owner.store)
+        if started is not None and self.place.rank == 0:
+            self._outbox.put(started)
         return Loaded(step=0, source="start", skipped=0)

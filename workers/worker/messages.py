@@ -236,6 +236,16 @@ class Line:
     rank: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Started:
+    """Step 0 is that of a checkpoint of another job; `missing` says what only one side had."""
+
+    generation: int
+    uri: str
+    step: int
+    missing: tuple[str, ...] = ()
+
+
 # Facts of the job's checkpoints, whatever generation tells them.
-CheckpointNews = Saving | Saved | SaveFailed | PassedOver
+CheckpointNews = Saving | Saved | SaveFailed | PassedOver | Started
 Report = Ready | Joined | Resumed | Points | Stopped | Broken | Crashed | CheckpointNews | Finished | Left | Line

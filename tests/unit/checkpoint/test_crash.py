@@ -281,6 +281,18 @@ def test_pinned_checkpoints_and_every_nth_outlive_retention(store: LocalStore) -
     assert prune(store, job=JOB, attempt=1, published=90, rule=rule) == (20,)
 
 
+def test_a_save_that_was_late_is_the_nth_one_all_the_same(store: LocalStore) -> None:
+    for step in (10, 20, 33, 41, 50, 61):
+        save(store, engines(1, seed=1), step=step)
+    assert prune(store, job=JOB, attempt=1, published=61, rule=Retention(keep_last=1, keep_every=30)) == (
+        50,
+        41,
+        20,
+        10,
+    )
+    assert steps(store, JOB) == (33, 61)
+
+
 def test_only_a_whole_checkpoint_can_be_pinned(store: LocalStore) -> None:
     write(store, engines(1, seed=1), step=10)
     with pytest.raises(CheckpointIncomplete):

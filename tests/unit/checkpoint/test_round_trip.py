@@ -192,6 +192,22 @@ def test_what_only_one_side_has_may_be_missing_on_demand_and_is_said(store: Loca
     assert engine.scalars() == {"steps": {"table": 7, "bias": 6, "head": 0}, "loss_scale": 1024.0}
 
 
+def test_the_weights_alone_go_into_any_optimizer_and_leave_its_state_and_counts(store: LocalStore) -> None:
+    manifest = save(store, engines(2, seed=1), step=5)
+    (engine,) = engines(1, seed=2, kinds=(StateKind.MASTER, StateKind.MOMENTUM))
+    engine.load_scalars({"steps": {"table": 0}})
+    assert read_into(engine, rank=0, manifest=manifest, store=store, weights_only=True) == ()
+    state, numel = engine.state(), METAS["table"].numel
+    assert same(state[StateKind.MASTER, "table"], whole_values(StateKind.MASTER, "table", numel, 1))
+    assert same(state[StateKind.MOMENTUM, "table"], whole_values(StateKind.MOMENTUM, "table", numel, 2))
+    assert same(engine.buffers()["mean"], engines(1, seed=1)[0].buffers()["mean"])
+    assert engine.scalars() == {"steps": {"table": 0}}
+    (other,) = engines(1, metas={name: meta for name, meta in METAS.items() if name != "bias"})
+    with pytest.raises(CheckpointMismatch) as caught:
+        read_into(other, rank=0, manifest=manifest, store=store, weights_only=True)
+    assert caught.value.differences == ("master/bias is in the checkpoint alone",)
+
+
 def test_another_shape_is_refused_even_where_tensors_may_be_missing(store: LocalStore) -> None:
     manifest = save(store, engines(1, seed=1), step=5)
     (engine,) = engines(1, metas={**METAS, "bias": TensorMeta(shape=(14,), dtype="float32")})
