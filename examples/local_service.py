@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -107,6 +110,20 @@ class LocalService:
                 pass
             time.sleep(0.2)
         raise ServiceFailed(f"the service was not ready in time; the end of its log:\n{self.tail()}")
+
+
+@contextlib.contextmanager
+def local_service(*, name: str, slots: int | None = None) -> Iterator[LocalService]:
+    """A ready service in a new home, which goes with it. Raises ServiceFailed also where its end was not orderly."""
+    local = LocalService(home=Path(tempfile.mkdtemp(prefix=f"el-{name}-")), slots=slots)
+    try:
+        local.start()
+        yield local
+    finally:
+        left, log = local.stop(), local.tail(200)
+        shutil.rmtree(local.home, ignore_errors=True)
+    if left:
+        raise ServiceFailed(f"these had to be killed: {left}\n{log}")
 
 
 def running_pids() -> list[int]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from service.domain.event import Event
 from service.domain.job import Job
+from service.domain.text import rfc3339
 from service.ports import UnitOfWork
 
 RECONCILE = "reconcile"  # bus topic: something for the reconciler to look at
@@ -39,7 +40,7 @@ def event_data(event: Event) -> dict[str, Any]:
         "id": event.id,
         "job_id": event.job_id,
         "kind": event.kind,
-        "at": event.at.isoformat(),
+        "at": rfc3339(event.at),
         "message": event.message,
         "attempt": event.attempt,
         "generation": event.generation,

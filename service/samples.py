@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from service.domain.text import rfc3339
 from service.domain.wire import Sample
 
 
@@ -16,5 +17,5 @@ def sample_data(sample: Sample) -> dict[str, Any]:
         "step": sample.step,
         "generation": sample.generation,
         "value": sample.value if math.isfinite(sample.value) else None,
-        "at": sample.at.isoformat(),
+        "at": rfc3339(sample.at),
     }

@@ -10,7 +10,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
 class Settings(BaseSettings):
-    """`ELASTANE_HOME`, `ELASTANE_PORT` and so on. Nothing else in the project reads the environment."""
+    """`ELASTANE_HOME`, `ELASTANE_PORT` and so on. In the control plane only this file reads the environment:
+    a process that it starts inherits all of it, and a cluster's token is where Ray keeps it."""
 
     model_config = SettingsConfigDict(env_prefix="ELASTANE_", frozen=True, extra="ignore")
 

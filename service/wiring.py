@@ -205,4 +205,5 @@ def _data_plane(settings: Settings) -> tuple[RayHost, Capacity, Launcher]:
         ray = EmbeddedRay(settings)
         launcher = LocalProcesses(python=sys.executable, home=settings.home, environment=ray.environment)
         return ray, EmbeddedCapacity(ray), launcher
-    return RayAddress(settings.ray_address), RayCapacity(settings.ray_address), RayJobs(settings.ray_address)
+    capacity, jobs = RayCapacity(settings.ray_address), RayJobs(settings.ray_address)
+    return RayAddress([capacity.close, jobs.close]), capacity, jobs

@@ -25,6 +25,11 @@ class RayCapacity:
         url = dashboard_url(self._address)
         return httpx.AsyncClient(base_url=url, timeout=TIMEOUT_S, headers=auth_headers(), trust_env=False)
 
+    async def close(self) -> None:
+        client = self.__dict__.pop("_client", None)
+        if client is not None:
+            await client.aclose()
+
     async def facts(self) -> ClusterFacts:
         try:
             response = await self._client.get("/api/v0/nodes", params={"detail": "true", "limit": 10_000})

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from service.adapters.accelerators import Accelerator, accelerators
-from service.adapters.processes import end, is_alive, with_arguments, with_environment
+from service.adapters.processes import end, has_arguments, with_arguments, with_environment
 from service.adapters.ray_environment import MARK, ray_environment
 from service.domain.cluster import ClusterFacts, Node
 from service.domain.errors import ElastaneError, RayNotStarted
@@ -102,8 +102,8 @@ class EmbeddedRay:
 
     async def ensure(self) -> str:
         async with self._lock:
-            if self._head is None or not is_alive(self._head.pid):
-                self._head = self._read_head()
+            # Read anew: a guardian that cleans up after Ray broke lives a while longer, its file does not.
+            self._head = self._read_head()
             if self._head is None:
                 self._head = await self._start()
             self._trouble = None
@@ -118,23 +118,29 @@ class EmbeddedRay:
             head = Head(**json.loads((self._folder / "head.json").read_text()))
         except (OSError, ValueError, TypeError):
             return None
-        return head if head.pid in self._guardians() else None
+        return head if has_arguments(head.pid, self._arguments) else None
+
+    @property
+    def _arguments(self) -> list[str]:
+        return [MODULE, str(self._folder)]
 
     def _guardians(self) -> list[int]:
-        return with_arguments([MODULE, str(self._folder)])
+        return with_arguments(self._arguments)
 
     async def _start(self) -> Head:
-        """A guardian that a killed service has just started is waited for, not doubled."""
-        self._ended = False
-        if not await asyncio.to_thread(self._guardians):
-            await asyncio.to_thread(self._spawn)
+        """A guardian that a killed service has just started is waited for, not doubled; so is one that cleans up after
+        Ray broke, and then another one is started."""
+        self._ended, spawned = False, False
         until = asyncio.get_running_loop().time() + START_WITHIN_S
         while asyncio.get_running_loop().time() < until:
             head = await asyncio.to_thread(self._read_head)
             if head is not None:
                 return head
             if not await asyncio.to_thread(self._is_starting):
-                break
+                if spawned:
+                    break
+                spawned = True
+                await asyncio.to_thread(self._spawn)
             await asyncio.sleep(0.2)
         log = self._folder / "ray.log"
         self._trouble = f"the embedded Ray did not start; see {log}"

@@ -39,6 +39,17 @@ def with_arguments(words: Sequence[str]) -> list[int]:
     return sorted(pid for pid, args in commands().items() if pid != own and all(word in args for word in words))
 
 
+def has_arguments(pid: int, words: Sequence[str]) -> bool:
+    """Whether this process lives and its arguments contain all the words. One that is about to be gone has none."""
+    if not _PROC.is_dir():
+        return all(word in _commands_by_ps().get(pid, []) for word in words)
+    try:
+        args = (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return False
+    return all(word in args for word in words)
+
+
 def with_environment(entry: str) -> list[int]:
     """Processes that were started with NAME=VALUE in their environment, and their descendants. Linux only.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 
 import httpx
@@ -28,8 +29,8 @@ class RayAddress:
 
     embedded = False
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, close: Sequence[Callable[[], Awaitable[None]]]) -> None:
+        self._close = close
 
     def begin(self) -> None:
         """Nothing to start."""
@@ -41,7 +42,9 @@ class RayAddress:
         return None
 
     async def end(self) -> None:
-        """Not ours to end."""
+        """Ray is not ours to end, the connections to it are."""
+        for close in self._close:
+            await close()
 
 
 class RayJobs:
@@ -53,6 +56,11 @@ class RayJobs:
     @cached_property
     def _client(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self._url, timeout=TIMEOUT_S, headers=auth_headers(), trust_env=False)
+
+    async def close(self) -> None:
+        client = self.__dict__.pop("_client", None)
+        if client is not None:
+            await client.aclose()
 
     async def launch(self, order: LaunchOrder) -> None:
         if await self.liveness(order.attempt_id) is Liveness.ALIVE:

@@ -1,8 +1,7 @@
-"""What the control plane knows of a checkpoint, and which ones retention keeps."""
+"""What the control plane knows of a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -29,13 +28,6 @@ class CheckpointRequest:
     job_id: str
     at: datetime
     met_at_step: int | None = None
-
-
-def expired(steps: Iterable[int], *, keep_last: int) -> tuple[int, ...]:
-    """Steps that retention removes, oldest first: all but the newest `keep_last`."""
-    if keep_last < 1:
-        raise ValueError(f"keep_last {keep_last}: at least the newest checkpoint is kept")
-    return tuple(sorted(set(steps))[:-keep_last])
 
 
 def job_folder(*, base_uri: str, job_id: str) -> str:

@@ -34,10 +34,6 @@ class Recipe:
     moments: int
 
 
-# The paper's own: two-byte parameters and gradients, fp32 master and two moments.
-PAPER = Recipe(param=2, grad=2, master=4, moments=8)
-
-
 # fp32 values that an optimizer keeps beside the master, and an average of the weights is one more.
 _MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "lion": 1}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -36,3 +37,8 @@ class Series:
     rank: int | None
     total: int
     points: tuple[Point, ...]
+
+
+def bucket_width(*, first: int, last: int, points: int) -> int:
+    """Steps per bucket, so that the steps first..last need at most `points` buckets."""
+    return max(1, math.ceil((last - first + 1) / points))

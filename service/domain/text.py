@@ -1,13 +1,19 @@
-"""What may be sent to a database as text: Postgres refuses NUL, every driver refuses lone surrogates."""
+"""Text on its way out: times in one form, and what a database takes (no NUL, no lone surrogates)."""
 
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 TEXT_LIMIT = 8192
 ITEMS_LIMIT = 200
 DEPTH_LIMIT = 6
+
+
+def rfc3339(at: datetime) -> str:
+    """2026-01-31T12:00:00.5Z: the one form of a time that leaves the house."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def askable(text: str, *, limit: int = 100) -> bool:

@@ -50,7 +50,11 @@ def test_a_stream_tells_events_samples_and_states_of_its_job(service: LiveServic
             seen.append(next(notices))
     assert {n.event for n in seen} == {"event", "sample", "state"}
     assert {n.data["job_id"] for n in seen} == {job_id}
-    assert [s["value"] for n in seen if n.event == "sample" for s in n.data["samples"]] == [1.5]
+    points = [s for n in seen if n.event == "sample" for s in n.data["samples"]]
+    assert [s["value"] for s in points] == [1.5]
+    # Times have one form, here as in the answers of the REST API.
+    times = [n.data["at"] for n in seen if n.event == "event"] + [s["at"] for s in points]
+    assert all(time.endswith("Z") for time in [*times, service.job(job_id)["created_at"]])
     assert other_id != job_id
 
 

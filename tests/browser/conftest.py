@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser
 
 from api.client import ElastaneClient
-from examples.local_service import ROOT, LocalService
+from examples.local_service import ROOT, LocalService, local_service
 from tests.browser.chromium import NOT_FOUND, Tab, browser, find_chromium
 
 DIST = ROOT / "api" / "dashboard" / "dist" / "index.html"
@@ -29,15 +26,8 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def service(chromium: Browser) -> Iterator[LocalService]:
     """Asked for after the browser, so that a machine without one starts no service either."""
-    local = LocalService(home=Path(tempfile.mkdtemp(prefix="el-browser-")), slots=4)
-    try:
-        local.start()
+    with local_service(name="browser", slots=4) as local:
         yield local
-    finally:
-        left = local.stop()
-        log = local.tail(200)
-        shutil.rmtree(local.home, ignore_errors=True)
-    assert left == [], f"these had to be killed: {left}\n{log}"
 
 
 @pytest.fixture(scope="session")

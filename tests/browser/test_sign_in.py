@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from api.client import ElastaneClient
-from examples.local_service import LocalService
+from examples.local_service import LocalService, local_service
 from tests.browser.chromium import Tab
 
 
 @pytest.fixture
 def locked(chromium: Browser) -> Iterator[LocalService]:
-    local = LocalService(home=Path(tempfile.mkdtemp(prefix="el-locked-")), slots=1)
-    try:
-        local.start()
+    with local_service(name="locked", slots=1) as local:
         yield local
-    finally:
-        local.stop()
-        shutil.rmtree(local.home, ignore_errors=True)
 
 
 def test_a_service_with_keys_shows_its_jobs_only_to_who_has_one(chromium: Browser, locked: LocalService) -> None:

@@ -21,7 +21,10 @@ STAND_IN = """
 import os, signal, subprocess, sys
 if os.environ.get("RAY_STAND_IN") == "broken":
     sys.exit("no such luck")
-child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+deaf = signal.SIG_IGN if os.environ.get("RAY_STAND_IN") == "stubborn" else signal.SIG_DFL
+child = subprocess.Popen(
+    ["sleep", "1000"], start_new_session=True, preexec_fn=lambda: signal.signal(signal.SIGTERM, deaf)
+)
 print("Ray runtime started", flush=True)
 signal.pause()
 """
@@ -101,6 +104,20 @@ async def test_when_ray_breaks_the_guardian_cleans_up_and_the_next_call_starts_a
     (head,) = ours & set(with_arguments(["ray.scripts.scripts", "start"]))
     os.kill(head, signal.SIGKILL)
     assert await gone(home)
+    assert await ray.ensure() != first
+
+
+async def test_a_guardian_that_cleans_up_after_a_broken_ray_is_not_taken_for_a_living_one(
+    home: Path, ray: EmbeddedRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_STAND_IN", "stubborn")
+    first, (guardian,) = await ray.ensure(), with_arguments([MODULE, str(home / "ray")])
+    ours = set(with_environment(f"{MARK}={home / 'ray'}"))
+    (head,) = ours & set(with_arguments(["ray.scripts.scripts", "start"]))
+    os.kill(head, signal.SIGKILL)
+    while (home / "ray" / "head.json").exists():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    assert is_alive(guardian)
     assert await ray.ensure() != first
 
 

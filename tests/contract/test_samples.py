@@ -1,4 +1,4 @@
-"""Samples: idempotent in, downsampled out, extremes kept; the SQL agrees with `domain/downsample.py`."""
+"""Samples: idempotent in, downsampled out, extremes kept; the SQL agrees with `fakes/downsampling.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.domain.downsample import bucket_width, downsample
+from service.domain.series import bucket_width
 from service.domain.wire import Sample
 from service.ports import Database
 from tests.contract.values import job, number, sample
+from tests.fakes.downsampling import downsample
 
 
 async def store(database: Database, *samples: Sample) -> None:

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from api.client import ElastaneClient
-from examples.local_service import LocalService
+from examples.local_service import LocalService, local_service
 from tests.e2e.journey import Curve, curve, run, spec
 
 # Long enough that a job still trains when a test has looked at it twice.
@@ -18,15 +15,8 @@ STEPS = 400
 @pytest.fixture(scope="session")
 def service() -> Iterator[LocalService]:
     """One service for the folder; its end is part of the test: an orderly stop leaves no process behind."""
-    local = LocalService(home=Path(tempfile.mkdtemp(prefix="el-e2e-")))
-    try:
-        local.start()
+    with local_service(name="e2e") as local:
         yield local
-    finally:
-        left = local.stop()
-        log = local.tail(200)
-        shutil.rmtree(local.home, ignore_errors=True)
-    assert left == [], f"these had to be killed: {left}\n{log}"
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from typing import Any, Self
 
 from service.domain.attempt import Attempt
 from service.domain.checkpoint import CheckpointRecord, CheckpointRequest
-from service.domain.downsample import bucket_width, downsample
 from service.domain.errors import AttemptNotFound, JobNotFound, KeyNotFound, LeaseLost, StaleWrite
 from service.domain.event import Event
 from service.domain.job import Job, JobState
@@ -22,8 +21,9 @@ from service.domain.key import ApiKey
 from service.domain.log import LogRecord
 from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
-from service.domain.series import GROUP_RANK, Series
+from service.domain.series import GROUP_RANK, Series, bucket_width
 from service.domain.wire import LogLine, Sample
+from tests.fakes.downsampling import downsample
 
 SampleKey = tuple[str, str, int, int, int]
 

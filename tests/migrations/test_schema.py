@@ -11,7 +11,7 @@ from alembic import command
 
 from service.adapters.database import migrate, tables
 from service.adapters.database.session import SqlDatabase
-from service.domain.errors import DatabaseOutdated
+from service.domain.errors import DatabaseOutdated, DatabaseUnavailable
 from service.domain.event import Event
 from tests.contract.values import NOW, attempt, job, number, sample
 
@@ -86,3 +86,9 @@ def test_a_server_s_database_is_looked_at_and_not_changed(url: str) -> None:
     assert table_names(url) == set()
     asyncio.run(migrate.ensure_schema(url, may_upgrade=True))
     asyncio.run(migrate.ensure_schema(url, may_upgrade=False))
+
+
+def test_a_database_that_is_away_is_told_in_a_sentence() -> None:
+    for ask in (migrate.upgrade, migrate.current):
+        with pytest.raises(DatabaseUnavailable):
+            ask("postgresql://nobody@127.0.0.1:1/none")

@@ -24,8 +24,13 @@ def job_folder(job: str) -> str:
     return job
 
 
+def step_name(step: int) -> str:
+    """What the folder of a step is called, in every store."""
+    return f"step-{step:08d}"
+
+
 def step_folder(job: str, step: int) -> str:
-    return f"{job_folder(job)}/step-{step:08d}"
+    return f"{job_folder(job)}/{step_name(step)}"
 
 
 def manifest_path(job: str, step: int) -> str:

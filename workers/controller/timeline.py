@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from service.domain.wire import CheckpointReport, WorkerReport
+from workers.checkpoint.places import step_name
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.uplink import Uplink
@@ -108,7 +109,7 @@ class Timeline:
             )
         )
         for step in saved.removed_steps:
-            uri = f"{saved.uri.rsplit('/', 1)[0]}/step-{step:08d}"
+            uri = f"{saved.uri.rsplit('/', 1)[0]}/{step_name(step)}"
             self._uplink.checkpoint(
                 CheckpointReport(step=step, uri=uri, size_bytes=0, files=0, duration_s=0.0, removed=True, at=at)
             )

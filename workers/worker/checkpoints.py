@@ -25,6 +25,7 @@ from workers.checkpoint.errors import (
     CheckpointSuperseded,
 )
 from workers.checkpoint.parts import Part, parts_of
+from workers.checkpoint.places import step_folder
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.retention import Retention
 from workers.checkpoint.saving import NotPublished, Published, Ticket
@@ -219,7 +220,7 @@ class Checkpoints:
         return Saved(
             generation=place.generation,
             step=outcome.step,
-            uri=f"{self._brief.checkpoint_uri.rstrip('/')}/{self._brief.job_id}/step-{outcome.step:08d}",
+            uri=f"{self._brief.checkpoint_uri.rstrip('/')}/{step_folder(self._brief.job_id, outcome.step)}",
             size_bytes=outcome.size_bytes,
             files=outcome.files,
             duration_s=outcome.duration_s,

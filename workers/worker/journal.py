@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TextIO, cast
 
+from service.domain.text import rfc3339
 from workers.worker.messages import Line
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -40,7 +41,7 @@ class Journal:
     def write(self, level: Level, text: str) -> None:
         at = datetime.now(UTC)
         entry = {
-            "at": at.isoformat(),
+            "at": rfc3339(at),
             "level": level,
             "worker": self._worker_id,
             "rank": self.rank,

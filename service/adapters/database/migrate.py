@@ -20,7 +20,7 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from service.adapters.database.session import async_url
-from service.domain.errors import DatabaseOutdated, DatabaseUnavailable
+from service.domain.errors import DatabaseOutdated, DatabaseUnavailable, SetupError
 
 _ALEMBIC = threading.Lock()
 _ADVISORY_LOCK = 0x656C6474
@@ -33,10 +33,10 @@ def sync_url(url: str) -> sa.URL:
 
 
 def config() -> Config:
-    """The folder `migrations`, wherever it is installed."""
+    """The folder `migrations`, wherever it is installed. Raises SetupError where it is not."""
     found = importlib.util.find_spec("migrations")
     if found is None or not found.submodule_search_locations:
-        raise DatabaseUnavailable("the package `migrations` is not installed")
+        raise SetupError("the package `migrations` is not installed; install the project whole")
     settings = Config()
     settings.set_main_option(
         "script_location", str(Path(next(iter(found.submodule_search_locations)))).replace("%", "%%")
@@ -51,33 +51,41 @@ def head() -> str:
 
 
 @contextmanager
-def migrating(url: str) -> Iterator[tuple[Config, sa.Connection]]:
-    """Alone with the database; the configuration carries the connection to `migrations/env.py`."""
-    engine = sa.create_engine(sync_url(url), poolclass=sa.NullPool)
-    try:
-        with _ALEMBIC, engine.connect() as connection:
-            if engine.dialect.name == "postgresql":
-                connection.execute(sa.text(f"SELECT pg_advisory_lock({_ADVISORY_LOCK})"))
-                connection.commit()
-            settings = config()
-            settings.attributes["connection"] = connection
-            yield settings, connection
-    finally:
-        engine.dispose()
-
-
-def current(url: str) -> str | None:
+def _connected(url: str) -> Iterator[sa.Connection]:
+    """Raises DatabaseUnavailable where the database is away, also in the middle."""
     engine = sa.create_engine(sync_url(url), poolclass=sa.NullPool)
     try:
         with engine.connect() as connection:
-            return MigrationContext.configure(connection).get_current_revision()
+            yield connection
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
         raise DatabaseUnavailable(type(error).__name__) from error
     finally:
         engine.dispose()
 
 
+@contextmanager
+def migrating(url: str) -> Iterator[tuple[Config, sa.Connection]]:
+    """Alone with the database; the configuration carries the connection to `migrations/env.py`.
+
+    Raises DatabaseUnavailable.
+    """
+    with _ALEMBIC, _connected(url) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(sa.text(f"SELECT pg_advisory_lock({_ADVISORY_LOCK})"))
+            connection.commit()
+        settings = config()
+        settings.attributes["connection"] = connection
+        yield settings, connection
+
+
+def current(url: str) -> str | None:
+    """The database's revision; None where it has none. Raises DatabaseUnavailable."""
+    with _connected(url) as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
 def upgrade(url: str, revision: str = "head") -> None:
+    """Raises DatabaseUnavailable, SetupError."""
     with migrating(url) as (settings, _):
         command.upgrade(settings, revision)
 
@@ -88,7 +96,10 @@ def downgrade(url: str, revision: str) -> None:
 
 
 async def ensure_schema(url: str, *, may_upgrade: bool) -> None:
-    """The embedded database is brought up; a server's is only looked at. Raises DatabaseOutdated."""
+    """The embedded database is brought up; a server's is only looked at.
+
+    Raises DatabaseOutdated, DatabaseUnavailable.
+    """
     wanted = head()
     if may_upgrade:
         await asyncio.to_thread(upgrade, url)

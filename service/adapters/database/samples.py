@@ -1,4 +1,4 @@
-"""Samples: inserted in batches, read downsampled. The measure of the SQL is `domain/downsample.py`."""
+"""Samples: inserted in batches, read downsampled. The measure of the SQL is `tests/fakes/downsampling.py`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.domain.downsample import bucket_width
-from service.domain.series import GROUP_RANK, Point, Series
+from service.domain.series import GROUP_RANK, Point, Series, bucket_width
 from service.domain.text import askable
 from service.domain.wire import Sample
 

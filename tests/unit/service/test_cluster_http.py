@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from service.adapters.cluster import RayCapacity, facts_of
-from service.adapters.ray_jobs import RayJobs, dashboard_url
+from service.adapters.ray_jobs import RayAddress, RayJobs, dashboard_url
 from service.domain.attempt import Liveness
 from service.domain.errors import ClusterUnavailable
 from service.domain.spec import Resources
@@ -40,6 +40,14 @@ def jobs(answer: Callable[[httpx.Request], httpx.Response]) -> RayJobs:
 )
 def test_the_job_api_is_at_the_dashboard(address: str, url: str) -> None:
     assert dashboard_url(address) == url
+
+
+async def test_the_connections_to_a_cluster_are_closed_with_the_service() -> None:
+    launcher, capacity = jobs(unreachable), RayCapacity("head")
+    clients = [launcher._client, capacity._client]
+    await RayAddress([launcher.close, capacity.close]).end()
+    assert all(client.is_closed for client in clients)
+    await launcher.close()
 
 
 async def test_an_attempt_is_submitted_under_its_own_name_and_the_token_is_no_argument() -> None:

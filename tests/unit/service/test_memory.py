@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.memory import (
-    PAPER,
+    Recipe,
     activation_bytes,
     elements_per_step,
     recipe,
@@ -24,6 +24,8 @@ from service.domain.training import TrainingSpec
 
 BF16 = PrecisionSpec(params="bf16", reduce="bf16")
 FP32 = PrecisionSpec(params="fp32")
+# The paper's own: two-byte parameters and gradients, fp32 master and two moments.
+PAPER = Recipe(param=2, grad=2, master=4, moments=8)
 
 
 @pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])

@@ -1,19 +1,13 @@
-"""Fewer points than samples, without hiding an extreme. The database does the same in SQL; this is its measure."""
+"""Fewer points than samples, without hiding an extreme: the measure of what the database does in SQL."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from datetime import datetime
 
 from service.domain.series import Point
 
 Row = tuple[int, int, float | None, datetime]  # (step, generation, value, at)
-
-
-def bucket_width(*, first: int, last: int, points: int) -> int:
-    """Steps per bucket, so that the steps first..last need at most `points` buckets."""
-    return max(1, math.ceil((last - first + 1) / points))
 
 
 def newest_generation(rows: Iterable[Row]) -> list[Row]:
