@@ -24,7 +24,7 @@ def sum_of_squares(grads: Sequence[Tensor]) -> tuple[float, int]:
     """The sum of squares, and the number of elements that are not finite; one wait for the device."""
     if not grads:
         return 0.0, 0
-    squares = torch.stack([_square(grad) for grad in grads]).tolist()
+    squares = torch.stack([_square(grad).to(grads[0].device) for grad in grads]).tolist()
     if all(map(math.isfinite, squares)):
         return sum(squares), 0
     bad = sum(int(grad.isfinite().logical_not().sum()) for grad in grads)

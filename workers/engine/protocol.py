@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +25,22 @@ class StepOutcome:
     tally: tuple[float, ...]
     excused: bool = False
     loss_scale: float = 1.0
+
+
+class Readings(Mapping[tuple[StateKind, Piece], torch.Tensor]):
+    """Tensors by kind and piece, each read when it is asked for: what rests on a disk stays there until then."""
+
+    def __init__(self, readers: Mapping[tuple[StateKind, Piece], Callable[[], torch.Tensor]]) -> None:
+        self._readers = readers
+
+    def __getitem__(self, item: tuple[StateKind, Piece]) -> torch.Tensor:
+        return self._readers[item]()
+
+    def __iter__(self) -> Iterator[tuple[StateKind, Piece]]:
+        return iter(self._readers)
+
+    def __len__(self) -> int:
+        return len(self._readers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

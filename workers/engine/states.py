@@ -8,7 +8,8 @@ from enum import StrEnum
 
 class StateKind(StrEnum):
     """What a byte is for. MASTER and what an optimizer keeps beside it (named as torch's optimizers name it; EMA, the
-    average of the weights) are the training state; PARAM is derived from MASTER by a cast."""
+    average of the weights) are the training state; PARAM is derived from MASTER by a cast, or is itself the fp32
+    master: then no MASTER rests."""
 
     PARAM = "param"
     GRAD = "grad"
@@ -39,12 +40,14 @@ class TensorMeta:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
     """Bytes that this rank holds now. `by_kind[kind][tier]`; gathered: whole units held beyond the shard, peaks since
-    the engine joined its group; buckets: vectors that gradients cross the group in."""
+    the engine joined its group; buckets: vectors that gradients cross the group in; staging: host memory that states on
+    a disk pass through."""
 
     by_kind: dict[str, dict[str, int]] = field(default_factory=dict)
     gathered_bytes: int = 0
     gathered_peak_bytes: int = 0
     buckets_bytes: int = 0
+    staging_bytes: int = 0
     buffers_bytes: int = 0
 
 

@@ -44,9 +44,10 @@ class Patchwork:
     def __init__(self, values: Mapping[tuple[StateKind, Piece], torch.Tensor], extras: Extras) -> None:
         self._pieces = merged({piece for _, piece in values})
         self._extras = extras
-        self._by_tensor: dict[tuple[StateKind, str], list[tuple[Interval, torch.Tensor]]] = defaultdict(list)
-        for (kind, piece), tensor in values.items():
-            self._by_tensor[kind, piece.tensor].append((piece.interval, tensor))
+        self._values = values
+        self._by_tensor: dict[tuple[StateKind, str], list[Piece]] = defaultdict(list)
+        for kind, piece in values:
+            self._by_tensor[kind, piece.tensor].append(piece)
 
     @property
     def extras(self) -> Extras:
@@ -57,10 +58,11 @@ class Patchwork:
 
     def read(self, kind: StateKind, piece: Piece) -> torch.Tensor:
         parts = []
-        for interval, values in self._by_tensor[kind, piece.tensor]:
-            common = interval.intersect(piece.interval)
+        for held in self._by_tensor[kind, piece.tensor]:
+            common = held.interval.intersect(piece.interval)
             if common is not None:
-                parts.append((common.start, values[common.start - interval.start : common.stop - interval.start]))
+                inside = common.shift(-held.interval.start)
+                parts.append((common.start, self._values[kind, held][inside.start : inside.stop]))
         parts.sort(key=lambda part: part[0])
         if sum(values.numel() for _, values in parts) != piece.numel:
             raise KeyError(f"{kind} {piece} is not held")

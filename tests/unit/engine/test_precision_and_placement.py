@@ -41,5 +41,5 @@ def test_a_placement_gives_back_what_was_committed_and_counts_it() -> None:
     placement.commit(key, torch.arange(6.0))
     assert torch.equal(placement.fetch(key), torch.arange(6.0))
     assert placement.size_bytes() == {StateKind.MASTER: {"device": 32}, StateKind.GRAD: {"device": 12}}
-    placement.clear()
-    assert placement.size_bytes() == {}
+    assert placement.renewed().size_bytes() == {}
+    assert torch.equal(placement.fetch(key), torch.arange(6.0))

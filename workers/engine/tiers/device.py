@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from workers.engine.tiers.protocol import StateKey
 
 
 class DeviceTier:
     name = "device"
+    stays = True
+    staging_bytes = 0
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._values: dict[StateKey, torch.Tensor] = {}
+        self._values: dict[StateKey, Tensor] = {}
 
     def allocate(self, key: StateKey, *, numel: int, dtype: torch.dtype) -> None:
         self._values[key] = torch.zeros(numel, dtype=dtype, device=self._device)
@@ -20,12 +23,15 @@ class DeviceTier:
     def ahead(self, key: StateKey) -> None:
         """Already near."""
 
-    def fetch(self, key: StateKey) -> torch.Tensor:
+    def fetch(self, key: StateKey) -> Tensor:
         return self._values[key]
 
-    def commit(self, key: StateKey, values: torch.Tensor) -> None:
+    def release(self, key: StateKey) -> None:
+        """Nothing was lent."""
+
+    def commit(self, key: StateKey, values: Tensor) -> None:
         if values is not self._values[key]:
             self._values[key].copy_(values)
 
-    def drop(self, key: StateKey) -> None:
-        del self._values[key]
+    def renewed(self) -> DeviceTier:
+        return DeviceTier(self._device)

@@ -24,6 +24,16 @@ class Tier(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def stays(self) -> bool:
+        """Whether what `fetch` returns is where the values rest: a view of it outlives `release` and `commit`."""
+        ...
+
+    @property
+    def staging_bytes(self) -> int:
+        """Memory that it keeps to bring values near."""
+        ...
+
     def allocate(self, key: StateKey, *, numel: int, dtype: torch.dtype) -> None:
         """Zeros, here."""
         ...
@@ -34,8 +44,14 @@ class Tier(Protocol):
 
     def fetch(self, key: StateKey) -> torch.Tensor: ...
 
+    def release(self, key: StateKey) -> None:
+        """Done with what `fetch` returned, which is unchanged."""
+        ...
+
     def commit(self, key: StateKey, values: torch.Tensor) -> None:
         """The values are final until the next fetch."""
         ...
 
-    def drop(self, key: StateKey) -> None: ...
+    def renewed(self) -> Tier:
+        """An empty tier of the same kind and place; this one keeps what it has."""
+        ...

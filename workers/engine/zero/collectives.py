@@ -102,7 +102,8 @@ class Collectives:
         return Pending([work], self._waits)
 
     def land(self, packed: Tensor, landing: Tensor, into: Tensor, *, add: bool) -> None:
-        """The sum of a finished scatter, written to (or added to) `into`, which may be this rank's part of `packed`.
+        """The sum of a finished scatter, written to (or added to) `into`, which may be this rank's part of `packed`
+        or rest in host memory.
 
         `landing`, and where adding also `packed`, are scratch afterwards.
         """
@@ -116,7 +117,7 @@ class Collectives:
         else:
             total = landing
         if add:
-            into.add_(total)
+            into.add_(total.to(into.device))
         elif into.data_ptr() != total.data_ptr():
             into.copy_(total)
 

@@ -21,7 +21,7 @@ from workers.engine.norms import clip_divisor, sum_of_squares
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
-from workers.engine.protocol import Held, StepOutcome
+from workers.engine.protocol import Held, Readings, StepOutcome
 from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
 from workers.engine.units import UnitRule, group_units
 from workers.engine.zero.collectives import Collectives
@@ -111,7 +111,7 @@ class ZeroEngine:
         return layout((unit.plan for unit in self._units), stage=self._stage.number, world=self._collectives.world)
 
     def export(self, kind: StateKind, piece: Piece) -> Tensor:
-        return self._state.export(kind, piece)
+        return self._state.reader(kind, piece)()
 
     def load(self, kind: StateKind, piece: Piece, values: Tensor) -> None:
         self._state.load(kind, piece, values)
@@ -148,7 +148,7 @@ class ZeroEngine:
         former = self._collectives
         former.close()
         self._gathered_peak_bytes = 0
-        self._placement.clear()
+        self._placement = self._placement.renewed()
         self._join(group, fill=False)
         self._collectives.continue_from(former)
         return held
@@ -160,6 +160,7 @@ class ZeroEngine:
             gathered_bytes=self._passes.gathered_bytes,
             gathered_peak_bytes=self._passes.gathered_peak_bytes,
             buckets_bytes=self._reducer.buckets.size_bytes,
+            staging_bytes=self._placement.staging_bytes,
             buffers_bytes=buffers,
         )
 
@@ -268,19 +269,19 @@ class ZeroEngine:
         for unit in self._units:
             for flat in unit.trainable:
                 if (upcoming := following[flat]) is not None:
-                    self._ahead(upcoming)
+                    self._state.ahead(upcoming, *self._state.beside_master(upcoming))
                 self._update_flat(flat, touched, lr_scale=lr_scale, divisor=divisor)
             self._publish(unit, unit.trainable)
 
-    def _ahead(self, flat: Flat) -> None:
-        for kind in self._state.beside_master(flat):
-            self._placement.ahead(flat.key(kind))
-
     def _update_flat(self, flat: Flat, touched: Sequence[float], *, lr_scale: float, divisor: float) -> None:
+        """Where the moments are: what rests elsewhere is copied there, and the master back."""
+        beside = {kind: self._placement.fetch(flat.key(kind)) for kind in self._state.beside_master(flat)}
+        master = self._state.master(flat)
+        where = next(iter(beside.values()), master).device
         state = Operands(
-            master=self._state.master(flat),
-            grad=self._reducer.state_gradient(flat),
-            beside={kind: self._placement.fetch(flat.key(kind)) for kind in self._state.beside_master(flat)},
+            master=master.to(where),
+            grad=self._reducer.state_gradient(flat).to(where),
+            beside=beside,
         )
         spans = chain.from_iterable(
             merge_parts(parts, touched=touched, steps=self._steps, hypers=self._hypers) for parts in flat.parts
@@ -334,8 +335,8 @@ class ZeroEngine:
 
     def _held(self) -> Held:
         mine, rank = self.layout(), self._collectives.rank
-        values = {(kind, piece): self._state.export(kind, piece) for kind in self.kinds() for piece in mine.of(rank)}
-        return Held(layout=mine, rank=rank, values=values)
+        readers = {(kind, piece): self._state.reader(kind, piece) for kind in self.kinds() for piece in mine.of(rank)}
+        return Held(layout=mine, rank=rank, values=Readings(readers))
 
 
 def _metas(model: nn.Module) -> dict[str, TensorMeta]:

@@ -122,6 +122,9 @@ class Passes:
         unit = self._units[launch.unit]
         if launch.action is Action.GATHER:
             self._gather(unit)
+            if (upcoming := self._launches.next_gather()) is not None:
+                for flat in self._units[upcoming].flats:
+                    self._state.ahead(flat)
         else:
             self._reducer.launch(unit)
 

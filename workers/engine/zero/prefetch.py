@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from itertools import pairwise
+from itertools import islice, pairwise
 
 
 class Action(Enum):
@@ -86,6 +86,11 @@ class Launches:
             if launch.action is Action.REDUCE and not self._ready(launch.unit):
                 return
             self._launch_next()
+
+    def next_gather(self) -> int | None:
+        """The unit that will be gathered next."""
+        rest = islice(self._launches, self._cursor, None)
+        return next((launch.unit for launch in rest if launch.action is Action.GATHER), None)
 
     def pop(self) -> Launch | None:
         """Launch the next entry, whatever it is; None at the end of the list."""

@@ -10,13 +10,19 @@ values per element; SGD with momentum, Adagrad and Lion keep one, an average of 
 | 2     | 2P + (2 + 12)P/N        | 4P + (4 + 8)P/N     |
 | 3     | (4 + 12)P/N = 16P/N     | (4 + 4 + 8)P/N      |
 
-In fp32 the parameter is its own master. At stage 3 the fp32 master is cast while it is gathered, so no 2-byte copy
-rests and gradients are summed in fp32.
+In fp32 the parameter is its own master. At stage 3 the fp32 shard is parameter and master in one: it is cast while it
+is gathered, so no 2-byte copy rests, and gradients are summed in fp32.
+
+Offload moves the same bytes and adds none. With the optimizer's tier go master and moments, and to host memory the
+gradients that rest as shards (whole ones, at stages 0 and 1, stay); with the parameters' tier goes stage 3's shard.
+A master that is the whole parameter (fp32, stages 0-2) stays on the device, and is copied to where the moments are for
+the update of its unit alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -67,7 +73,9 @@ class TrainingState:
             flat.place(rank=rank, world=world, sharded=self._state_sharded)
             self._allocate(flat)
             if fill and self._rests_apart(flat):
-                flat.copy_values(self.master(flat))
+                master = self.master(flat)
+                flat.copy_values(master)
+                self.commit_master(flat, master)
             flat.build(device, fill=fill and not self._params_sharded)
             if self._params_sharded:
                 flat.release()
@@ -83,27 +91,46 @@ class TrainingState:
     def commit_master(self, flat: Flat, values: Tensor) -> None:
         if self._rests_apart(flat):
             self._placement.commit(self._master_key(flat), values)
+        elif values.device != flat.full.device:
+            flat.resting.copy_(values)
+
+    def ahead(self, flat: Flat, *kinds: StateKind) -> None:
+        """The master, and these kinds, will be asked for soon."""
+        if self._rests_apart(flat):
+            self._placement.ahead(self._master_key(flat))
+        for kind in kinds:
+            self._placement.ahead(flat.key(kind))
 
     def outgoing(self, flat: Flat) -> Tensor:
         """This rank's part of the whole parameter vector, in its dtype, ready to be gathered."""
         if self._params_sharded:
-            return self.master(flat).to(flat.plan.dtype)
+            key = self._master_key(flat)
+            shard = self._placement.fetch(key)
+            if self._placement.stays(key) and shard.device == flat.full.device:
+                return shard.to(flat.plan.dtype)
+            flat.own.copy_(shard)
+            self._placement.release(key)
         return flat.own
 
     def derive_params(self, flat: Flat) -> None:
         """Cast the master into the part of the resting parameters that it covers."""
         if not self._params_sharded and self._rests_apart(flat):
             flat.resting.copy_(self.master(flat))
+            self._placement.release(self._master_key(flat))
 
-    def export(self, kind: StateKind, piece: Piece) -> Tensor:
-        """fp32 values of a piece of this rank's layout; a view where it can be. Zeros where a tensor has none, as
-        a frozen one has no moments."""
+    def reader(self, kind: StateKind, piece: Piece) -> Callable[[], Tensor]:
+        """Gives fp32 values of a piece of this rank's layout, also when the engine has moved on: a view where it can
+        be, a copy of what rests on a disk. Zeros where a tensor has none, as a frozen one has no moments."""
         flat, part = self._locate(kind, piece)
-        if kind is StateKind.MASTER:
-            return self.master(flat).narrow(0, part.start, part.numel).to(MASTER_DTYPE)
-        if kind not in self.beside_master(flat):
-            return torch.zeros(part.numel, dtype=MASTER_DTYPE)
-        return self._placement.fetch(flat.key(kind)).narrow(0, part.start, part.numel)
+        is_master = kind is StateKind.MASTER
+        if is_master and not self._rests_apart(flat):
+            view = flat.resting.narrow(0, part.start, part.numel)
+            return partial(view.to, MASTER_DTYPE)
+        if not is_master and kind not in self.beside_master(flat):
+            return partial(torch.zeros, part.numel, dtype=MASTER_DTYPE)
+        key = self._master_key(flat) if is_master else flat.key(kind)
+        placement = self._placement
+        return lambda: placement.read(key, part.start, part.numel).to(MASTER_DTYPE)
 
     def load(self, kind: StateKind, piece: Piece, values: Tensor) -> None:
         flat, part = self._locate(kind, piece)
@@ -135,7 +162,7 @@ class TrainingState:
         return self._params_sharded or (flat.plan.trainable and not self._precision.master_is_param)
 
     def _master_key(self, flat: Flat) -> StateKey:
-        is_param = not flat.plan.trainable or self._precision.master_is_param
+        is_param = self._params_sharded or not flat.plan.trainable
         return flat.key(StateKind.PARAM if is_param else StateKind.MASTER)
 
     def _allocate(self, flat: Flat) -> None:
@@ -145,7 +172,7 @@ class TrainingState:
             allocate(self._master_key(flat), numel=numel, dtype=dtype)
         if flat.plan.trainable:
             grad_numel = flat.shard.numel if self._grads_sharded else flat.full_numel
-            allocate(flat.key(StateKind.GRAD), numel=grad_numel, dtype=self.grad_dtype)
+            allocate(flat.key(StateKind.GRAD), numel=grad_numel, dtype=self.grad_dtype, near=not self._grads_sharded)
         for kind in self.beside_master(flat):
             allocate(flat.key(kind), numel=numel, dtype=MASTER_DTYPE)
 
