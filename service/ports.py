@@ -228,6 +228,11 @@ class Launcher(Protocol):
         """Asks the process to leave; `force` kills it and what it started. No error where it is gone."""
         ...
 
+    async def erased(self, *, uri: str, job_id: str) -> bool:
+        """Whether everything of the job in the store `uri` is gone; where it is not, a process that sees the store
+        removes it: created or adopted, so ask again. Raises ErasureFailed once where that process failed."""
+        ...
+
 
 class Capacity(Protocol):
     async def facts(self) -> ClusterFacts:
@@ -263,7 +268,7 @@ class Files(Protocol):
         ...
 
     async def remove_folder(self, uri: str) -> None:
-        """Idempotent. URIs of stores that this process cannot reach are left alone."""
+        """Idempotent. A URI with a scheme is none of this machine's files: `Launcher.erased` is for those."""
         ...
 
 

@@ -15,7 +15,7 @@ from service.domain.allocation import Demand, allocate, demand_of, grant, held_s
 from service.domain.attempt import Attempt, AttemptState, Liveness, backoff_s
 from service.domain.checkpoint import job_folder
 from service.domain.cluster import ClusterFacts
-from service.domain.errors import ClusterUnavailable, ElastaneError, LeaseLost, RayNotStarted
+from service.domain.errors import ClusterUnavailable, ElastaneError, ErasureFailed, LeaseLost, RayNotStarted
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.key import secret_hash
 from service.domain.log import bounded
@@ -51,7 +51,7 @@ class Reconciler:
     _token: int | None = None
     _pruned_at: float = 0.0
     _complaints: dict[str, str] = field(default_factory=dict)
-    # Launches that failed as none should, by attempt: how often, and when the next try is due.
+    # Launches and removals that failed, by attempt and by job: how often, and when the next try is due.
     _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -71,7 +71,8 @@ class Reconciler:
         async with self.database.read() as work:
             jobs, attempts = await work.jobs.open(), await work.attempts.open()
         by_id = {job.id: job for job in jobs}
-        self._held_back = {each.id: self._held_back[each.id] for each in attempts if each.id in self._held_back}
+        known = {attempt.id for attempt in attempts} | by_id.keys()
+        self._held_back = {name: held for name, held in self._held_back.items() if name in known}
         for attempt in attempts:
             if attempt.job_id in by_id:
                 await self._guarded(attempt.job_id, self._watch(by_id[attempt.job_id], attempt))
@@ -322,12 +323,26 @@ class Reconciler:
         if busy:
             return
         base = job.spec.checkpoint.uri or self.settings.checkpoints
-        await self.files.remove_folder(job_folder(base_uri=base, job_id=job.id))
+        if "://" not in base:
+            await self.files.remove_folder(job_folder(base_uri=base, job_id=job.id))
+        elif not await self._erased(base, job.id):
+            return
         await self.files.remove_folder(str(self.settings.home / "logs" / job.id))
         async with self.database.write() as work:
             await self._check_lease(work)
             await work.jobs.remove(job.id)
             await work.commit()
+
+    async def _erased(self, uri: str, job_id: str) -> bool:
+        """Whether a process of the data plane has emptied the job's folder of an object store; tried again, later."""
+        failures, due = self._held_back.get(job_id, (0, 0.0))
+        if failures and self.clock.monotonic() < due:
+            return False
+        try:
+            return await self.launcher.erased(uri=uri, job_id=job_id)
+        except ErasureFailed:
+            self._held_back[job_id] = failures + 1, self.clock.monotonic() + backoff_s(failures + 1)
+            raise
 
     async def _prune(self) -> None:
         if self.clock.monotonic() - self._pruned_at < PRUNE_EVERY_S:

@@ -10,6 +10,8 @@ COPY api api
 COPY migrations migrations
 RUN python -m pip install --no-cache-dir -c constraints.txt ".[postgres]"
 
+# A new volume takes owner and mode of what the image has in its place.
+RUN install -d -o elastane -g elastane /checkpoints /home/elastane/data
 USER elastane
 ENV ELASTANE_HOME=/home/elastane/data
 EXPOSE 8000

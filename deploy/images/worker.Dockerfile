@@ -12,6 +12,8 @@ COPY api api
 COPY migrations migrations
 RUN python -m pip install --no-cache-dir -c constraints.txt ".[workers]"
 
+# A new volume takes owner and mode of what the image has in its place.
+RUN install -d -o elastane -g elastane /checkpoints
 USER elastane
 # Tensors do not travel through Ray's object store; usage statistics stay at home.
 ENV RAY_USAGE_STATS_ENABLED=0 RAY_worker_niceness=0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from service.adapters.processes import is_alive, send, with_arguments
 from service.domain.attempt import Liveness
+from service.domain.errors import ErasureFailed
 from service.ports import LaunchOrder
 from service.settings import inherited_environment
 
@@ -28,6 +29,7 @@ class LocalProcesses:
         self._home = home
         self._environment = environment
         self._known: dict[str, int] = {}
+        self._erasures: dict[str, subprocess.Popen[bytes]] = {}
         self._children: dict[int, subprocess.Popen[bytes]] = {}
 
     async def launch(self, order: LaunchOrder) -> None:
@@ -52,6 +54,35 @@ class LocalProcesses:
             )
         self._children[child.pid] = child
         self._known[order.attempt_id] = child.pid
+
+    async def erased(self, *, uri: str, job_id: str) -> bool:
+        child = self._erasures.get(job_id)
+        if child is None:
+            self._erasures[job_id] = await asyncio.to_thread(self._erase, uri, job_id)
+            return False
+        if child.poll() is None:
+            return False
+        del self._erasures[job_id]
+        if child.returncode:
+            raise ErasureFailed(uri=uri, cause=f"status {child.returncode}; see {self._erasure_log(job_id)}")
+        return True
+
+    def _erase(self, uri: str, job_id: str) -> subprocess.Popen[bytes]:
+        """One that a killed service has started may still run: removing twice does no harm."""
+        path = self._erasure_log(job_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as log:
+            return subprocess.Popen(
+                [self._python, "-m", "workers.checkpoint", "erase", uri, job_id],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**inherited_environment(), **self._environment},
+            )
+
+    def _erasure_log(self, job_id: str) -> Path:
+        return self._home / "logs" / job_id / "erasure.log"
 
     async def liveness(self, attempt_id: str) -> Liveness:
         return await asyncio.to_thread(self._liveness, attempt_id)

@@ -10,7 +10,7 @@ from functools import cached_property
 import httpx
 
 from service.domain.attempt import Liveness
-from service.domain.errors import ClusterUnavailable
+from service.domain.errors import ClusterUnavailable, ErasureFailed
 from service.ports import LaunchOrder
 from service.settings import ray_token
 
@@ -89,6 +89,24 @@ class RayJobs:
     async def end(self, attempt_id: str, *, force: bool) -> None:
         """Ray sends SIGTERM and, some seconds later, SIGKILL by itself."""
         await self._send("POST", f"/api/jobs/{submission_id(attempt_id)}/stop", None)
+
+    async def erased(self, *, uri: str, job_id: str) -> bool:
+        path = f"/api/jobs/{submission_id(f'erase-{job_id}')}"
+        response = await self._send("GET", path, None)
+        if response.status_code == 404:
+            body = {
+                "submission_id": submission_id(f"erase-{job_id}"),
+                "entrypoint": shlex.join(["python", "-m", "workers.checkpoint", "erase", uri, job_id]),
+                "metadata": {"job": job_id},
+            }
+            await self._send("POST", "/api/jobs/", body)
+            return False
+        status = _status(response)
+        if status in ("FAILED", "STOPPED"):
+            # A submission's name can be used again only when it was deleted.
+            await self._send("DELETE", path, None)
+            raise ErasureFailed(uri=uri, cause=f"Ray says {status}: {str(response.json().get('message'))[-300:]}")
+        return status == "SUCCEEDED"
 
     async def _send(self, method: str, path: str, body: object) -> httpx.Response:
         try:

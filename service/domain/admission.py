@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from service.domain.checkpoint import OBJECT_SCHEMES
 from service.domain.errors import Problem, SpecRefused
 from service.domain.planning import plan_spec, shape_of
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
@@ -55,8 +56,6 @@ def _not_yet(spec: JobSpec) -> Iterator[Problem]:
         yield _later("engine", spec.engine, "use engine: zero")
     if spec.ds_config is not None:
         yield _later("ds_config", "...", "write the fields of the spec itself")
-    if spec.checkpoint.uri is not None and "://" in spec.checkpoint.uri:
-        yield _later("checkpoint.uri", spec.checkpoint.uri, "use an absolute path of a folder all workers share")
 
 
 def _later(field: str, value: object, fix: str) -> Problem:
@@ -84,10 +83,24 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
     if spec.offload.path is not None and "nvme" not in (spec.offload.optimizer, spec.offload.params):
         fix = "remove it, or offload to nvme"
         yield Problem(field="offload.path", value=spec.offload.path, problem="nothing is offloaded to nvme", fix=fix)
-    uri = spec.checkpoint.uri
-    if uri is not None and "://" not in uri and not uri.startswith("/"):
-        fix = "use an absolute path"
+    if spec.checkpoint.uri is not None:
+        yield from _store(spec.checkpoint.uri)
+
+
+def _store(uri: str) -> Iterator[Problem]:
+    """As the workers will read it; whether their driver is there and may write, they find out."""
+    schemes = ", ".join(f"{scheme}://" for scheme in OBJECT_SCHEMES)
+    scheme, mark, rest = uri.partition("://")
+    bare = f"{scheme}://..." if mark else uri
+    if not mark and not uri.startswith("/"):
+        fix = f"use an absolute path, or one of {schemes}"
         yield Problem(field="checkpoint.uri", value=uri, problem="relative to nothing in particular", fix=fix)
+    elif mark and scheme not in (*OBJECT_SCHEMES, "file"):
+        fix = f"use an absolute path, or one of {schemes}"
+        yield Problem(field="checkpoint.uri", value=bare, problem=f"{scheme} is no store", fix=fix)
+    elif mark and ("@" in rest.partition("/")[0] or "?" in rest):
+        fix = "leave them to the environment of the workers"
+        yield Problem(field="checkpoint.uri", value=bare, problem="holds credentials or options", fix=fix)
 
 
 def _without_gpus(spec: JobSpec) -> Iterator[Problem]:

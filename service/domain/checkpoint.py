@@ -30,6 +30,17 @@ class CheckpointRequest:
     met_at_step: int | None = None
 
 
+# Scheme of an object store -> the extra that brings its driver to the workers.
+OBJECT_SCHEMES = {
+    "s3": "elastane[s3]",
+    "gs": "elastane[gcs]",
+    "gcs": "elastane[gcs]",
+    "az": "elastane[azure]",
+    "abfs": "elastane[azure]",
+    "memory": "elastane[workers]",
+}
+
+
 def job_folder(*, base_uri: str, job_id: str) -> str:
     """`URI/JOB`: where the checkpoints of one job live."""
     return f"{base_uri.rstrip('/')}/{job_id}"

@@ -6,7 +6,8 @@
     ├── Conflict           legal, but not now              IllegalTransition, IdempotencyKeyReused, JobStillLive,
     │                                                      AttemptOver, StaleWrite
     ├── Denied             who are you                     Unauthenticated, Forbidden, AttemptTokenWrong
-    ├── Unavailable        try again later                 DatabaseUnavailable, LeaseLost, ClusterUnavailable
+    ├── Unavailable        try again later                 DatabaseUnavailable, LeaseLost, ClusterUnavailable,
+    │                                                      ErasureFailed
     └── SetupError         this process cannot start       HomeInUse, DatabaseOutdated, RayNotStarted
 
 Every error survives pickling: an exception that crosses a process arrives as what it was.
@@ -255,6 +256,18 @@ class ClusterUnavailable(Unavailable):
         super().__init__(
             f"the Ray cluster does not answer ({cause}); check that it is up and that ELASTANE_RAY_ADDRESS names it, "
             "then try again",
+            cause=cause,
+        )
+
+
+class ErasureFailed(Unavailable):
+    code = "erasure_failed"
+
+    def __init__(self, *, uri: str, cause: str) -> None:
+        super().__init__(
+            f"the checkpoints in {uri} could not be removed ({cause}); check that the workers can write there; it is "
+            "tried again",
+            uri=uri,
             cause=cause,
         )
 

@@ -69,6 +69,9 @@ class Ledger:
     async def end(self, attempt_id: str, *, force: bool) -> None:
         self.gone.add(attempt_id)
 
+    async def erased(self, *, uri: str, job_id: str) -> bool:
+        return True
+
     def latest(self, job_id: str) -> LaunchOrder | None:
         found = [order for order in list(self.orders.values()) if order.job_id == job_id]
         return max(found, key=lambda order: order.number, default=None)

@@ -15,6 +15,7 @@ import pytest
 from service.adapters.local_process import MODULE, LocalProcesses
 from service.adapters.processes import commands, end, is_alive, with_arguments, with_environment
 from service.domain.attempt import Liveness
+from service.domain.errors import ErasureFailed
 from service.domain.spec import Resources
 from service.ports import Launcher, LaunchOrder
 from tests.fakes.world import FakeLauncher
@@ -122,6 +123,23 @@ async def test_a_controller_has_its_token_its_environment_and_its_log(stub: Path
     assert with_environment("ELASTANE_ATTEMPT_TOKEN=t0") == [pid]
     await launcher.end("a-1", force=False)
     await until(launcher, "a-1", Liveness.GONE)
+
+
+async def test_the_data_plane_empties_a_job_s_folder_in_a_store(tmp_path: Path) -> None:
+    for job in ("job-1", "job-2"):
+        (tmp_path / "store" / job / "step-00000001").mkdir(parents=True)
+        (tmp_path / "store" / job / "step-00000001" / "manifest.json").touch()
+    launcher = LocalProcesses(python=sys.executable, home=tmp_path, environment={})
+    uri = f"file://{tmp_path}/store"
+
+    async def empty(uri: str) -> None:
+        while not await launcher.erased(uri=uri, job_id="job-1"):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+
+    await empty(uri)
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["job-2"]
+    with pytest.raises(ErasureFailed, match="status 1; see "):
+        await empty("ftp://nowhere")
 
 
 async def test_a_child_that_hides_its_environment_is_found_by_its_parent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node, SlotKind
-from service.domain.errors import ClusterUnavailable
+from service.domain.errors import ClusterUnavailable, ErasureFailed
 from service.ports import LaunchOrder
 
 
@@ -75,6 +75,8 @@ class FakeLauncher:
         self.alive: set[str] = set()
         self.ended: list[tuple[str, bool]] = []
         self.reachable = True
+        self.erasures: list[tuple[str, str]] = []
+        self.erasure_fails = False
 
     async def launch(self, order: LaunchOrder) -> None:
         if not self.reachable:
@@ -92,6 +94,14 @@ class FakeLauncher:
         self.ended.append((attempt_id, force))
         if force:
             self.alive.discard(attempt_id)
+
+    async def erased(self, *, uri: str, job_id: str) -> bool:
+        """Done at the second call; `erasure_fails`: the first one is told to have failed."""
+        if self.erasure_fails:
+            self.erasure_fails = False
+            raise ErasureFailed(uri=uri, cause="told so by the test")
+        self.erasures.append((uri, job_id))
+        return self.erasures.count((uri, job_id)) > 1
 
 
 class FakeCapacity:

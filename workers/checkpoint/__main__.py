@@ -63,6 +63,12 @@ def delete(store: Store, arguments: argparse.Namespace) -> Answer:
     return {"step": arguments.step, "deleted": True}, True
 
 
+def erase(store: Store, arguments: argparse.Namespace) -> Answer:
+    """Remove everything of the job."""
+    retention.erase(store, job=arguments.job)
+    return {"job": arguments.job, "erased": True}, True
+
+
 def export_one(store: Store, arguments: argparse.Namespace) -> Answer:
     """Write a folder that others read."""
     manifest = catalogue.inspect(store, arguments.job, _step(store, arguments))
@@ -123,6 +129,7 @@ def parser() -> argparse.ArgumentParser:
     command("verify", verify).add_argument("--step", type=int, help="default: the newest")
     for name, run in (("pin", pin), ("unpin", unpin), ("delete", delete)):
         command(name, run).add_argument("step", type=int)
+    command("erase", erase)
     out = command("export", export_one)
     out.add_argument("--step", type=int, help="default: the newest whole one")
     out.add_argument("--to", type=Path, required=True, metavar="DIR")

@@ -53,6 +53,13 @@ def remove(store: Store, *, job: str, step: int) -> None:
     unpin(store, job=job, step=step)
 
 
+def erase(store: Store, *, job: str) -> None:
+    """Everything that lies in the job's folder. The manifests go first: what a kill leaves is no checkpoint."""
+    for step in catalogue.steps(store, job):
+        store.delete(places.manifest_path(job, step))
+    store.delete(places.job_folder(job))
+
+
 def prune(store: Store, *, job: str, attempt: int, published: int, rule: Retention) -> tuple[int, ...]:
     """Make room after the checkpoint of step `published` was published, never before; returns the removed steps.
 

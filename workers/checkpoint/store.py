@@ -14,20 +14,12 @@ from urllib.parse import unquote, urlsplit
 
 from fsspec.core import url_to_fs
 
+from service.domain.checkpoint import OBJECT_SCHEMES
 from workers.checkpoint.object_store import ObjectStore
 from workers.user_code import SpecError
 
 # What a kill in the middle of `put` leaves beside the file.
 PARTIAL = ".partial"
-# Scheme -> the extra that brings its driver.
-OBJECT_SCHEMES = {
-    "s3": "elastane[s3]",
-    "gs": "elastane[gcs]",
-    "gcs": "elastane[gcs]",
-    "az": "elastane[azure]",
-    "abfs": "elastane[azure]",
-    "memory": "elastane[workers]",
-}
 # What a file system without hard links answers.
 NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 

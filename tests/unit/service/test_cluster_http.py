@@ -13,7 +13,7 @@ import pytest
 from service.adapters.cluster import RayCapacity, facts_of
 from service.adapters.ray_jobs import RayAddress, RayJobs, dashboard_url
 from service.domain.attempt import Liveness
-from service.domain.errors import ClusterUnavailable
+from service.domain.errors import ClusterUnavailable, ErasureFailed
 from service.domain.spec import Resources
 from service.ports import LaunchOrder
 
@@ -62,6 +62,27 @@ async def test_an_attempt_is_submitted_under_its_own_name_and_the_token_is_no_ar
     assert (seen[-1].url.path, body["submission_id"]) == ("/api/jobs/", "elastane-a")
     assert body["entrypoint"] == "python -m workers.controller --service http://s:1 --job j --attempt a"
     assert body["runtime_env"]["env_vars"] == {"ELASTANE_ATTEMPT_TOKEN": "secret"}
+
+
+async def test_a_store_is_emptied_by_a_submission_that_is_adopted_and_tried_again() -> None:
+    said = iter([404, "RUNNING", "FAILED", 404, "SUCCEEDED"])
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request.method)
+        if request.method != "GET":
+            return httpx.Response(200, json={})
+        now = next(said)
+        return httpx.Response(404) if now == 404 else httpx.Response(200, json={"status": now, "message": "denied"})
+
+    launcher = jobs(answer)
+    assert not await launcher.erased(uri="s3://b", job_id="j")
+    assert not await launcher.erased(uri="s3://b", job_id="j")
+    with pytest.raises(ErasureFailed, match="denied"):
+        await launcher.erased(uri="s3://b", job_id="j")
+    assert not await launcher.erased(uri="s3://b", job_id="j")
+    assert await launcher.erased(uri="s3://b", job_id="j")
+    assert asked == ["GET", "POST", "GET", "GET", "DELETE", "GET", "POST", "GET"]
 
 
 async def test_no_word_of_the_entrypoint_is_read_by_the_shell() -> None:

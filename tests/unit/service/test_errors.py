@@ -30,6 +30,7 @@ EXAMPLES: tuple[ElastaneError, ...] = (
     errors.DatabaseUnavailable("locked"),
     errors.LeaseLost(name="reconciler", token=4),
     errors.ClusterUnavailable("refused"),
+    errors.ErasureFailed(uri="s3://bucket", cause="denied"),
     errors.HomeInUse(path="/h", holder="7"),
     errors.DatabaseOutdated(found="1", wanted="2"),
     errors.RayNotStarted(cause="c", log="/l"),

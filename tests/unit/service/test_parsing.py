@@ -218,7 +218,6 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
         ({"offload": {"optimizer": "nvme", "path": "/tmp/x"}}, "offload"),
         ({"engine": "fsdp"}, "engine"),
         ({"ds_config": {}}, "ds_config"),
-        ({"checkpoint": {"uri": "s3://bucket/x"}}, "checkpoint.uri"),
     ],
 )
 def test_what_comes_later_says_not_yet(fields: dict[str, Any], field: str) -> None:
@@ -280,3 +279,25 @@ def test_two_forms_in_one_are_told_apart(document: dict[str, object], field: str
     (problem,) = caught.value.problems
     assert (problem.field, problem.problem) == (field, f"it does not go with the form {form}")
     assert problem.fix.startswith("keep one of the two; write ")
+
+
+@pytest.mark.parametrize("uri", ["/folder", "file:///folder", "s3://bucket/x", "gs://bucket", "az://container/x"])
+def test_a_store_that_the_workers_can_use_is_admitted(uri: str) -> None:
+    assert admit(parse_spec(tiny(checkpoint={"uri": uri})), file_exists=None).spec.checkpoint.uri == uri
+
+
+@pytest.mark.parametrize(
+    ("uri", "problem"),
+    [
+        ("some/folder", "relative to nothing in particular"),
+        ("ftp://host/x", "ftp is no store"),
+        ("s3://key:hunter2@bucket/x", "holds credentials or options"),
+        ("s3://bucket/x?secret=hunter2", "holds credentials or options"),
+    ],
+)
+def test_a_store_that_they_cannot_use_is_refused_without_its_secrets(uri: str, problem: str) -> None:
+    with pytest.raises(SpecRefused) as caught:
+        admit(parse_spec(tiny(checkpoint={"uri": uri})), file_exists=None)
+    (found,) = caught.value.problems
+    assert (found.field, found.problem) == ("checkpoint.uri", problem)
+    assert "hunter2" not in str(found.value)

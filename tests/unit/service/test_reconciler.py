@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.domain.attempt import FAILURE_BUDGET
+from service.domain.errors import JobNotFound
 from service.domain.job import JobState
 from service.ports import LaunchOrder
 from tests.fakes.control_plane import ControlPlane
@@ -189,6 +190,25 @@ async def test_a_deleted_job_holds_its_slots_until_its_process_is_gone(plane: Co
     controller.exit()
     await plane.tick()
     assert (await plane.jobs.get(waiting.id)).state is JobState.STARTING
+
+
+async def test_checkpoints_in_an_object_store_go_by_a_process_that_sees_it(plane: ControlPlane) -> None:
+    job, controller = await plane.running(checkpoint={"uri": "s3://bucket/x"})
+    await controller.end("succeeded")
+    controller.exit()
+    await plane.jobs.delete(job.id)
+    plane.launcher.erasure_fails = True
+    await plane.tick(20)
+    await plane.tick(0.1)  # the one that failed is tried again, not at once
+    assert plane.launcher.erasures == []
+    await plane.tick()
+    async with plane.database.read() as work:
+        assert (await work.jobs.get(job.id, even_deleted=True)).deleted_at is not None
+    await plane.tick()
+    assert plane.launcher.erasures == [("s3://bucket/x", job.id)] * 2
+    async with plane.database.read() as work:
+        with pytest.raises(JobNotFound):
+            await work.jobs.get(job.id, even_deleted=True)
 
 
 async def test_a_recovering_job_without_slots_waits_and_says_so(plane: ControlPlane) -> None:
