@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from service.domain.presets import PRESETS, GptShape
 from service.domain.spec import GptModel, HfModel, ModelSpec, PythonModel
+from workers.models.blueprint import Blueprint, draw_up
 from workers.models.gpt import Gpt
 from workers.user_code import SpecError, import_function
 
@@ -47,6 +48,11 @@ def build(model_spec: ModelSpec, *, seed: int, seq_len: int | None = None) -> nn
                 field="model.hf", value=model_spec.hf, problem="not built yet", fix="use a preset, gpt or python"
             )
     raise SpecError(field="model", value=model_spec, problem="not a model spec", fix="see the contract, section 2")
+
+
+def draw(model_spec: ModelSpec, *, seed: int, seq_len: int) -> Blueprint:
+    """What `build` builds, its parameters on the meta device where that can be. Raises as `build` does."""
+    return draw_up(lambda: build(model_spec, seed=seed, seq_len=seq_len))
 
 
 @contextmanager

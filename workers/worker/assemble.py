@@ -19,8 +19,9 @@ from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
 from workers.engine.units import UnitRule, UnitRuleError, group_units
 from workers.engine.zero.engine import ZeroEngine
+from workers.models.blueprint import Blueprint
 from workers.models.recompute import recompute, repeated_blocks
-from workers.models.registry import build
+from workers.models.registry import draw
 from workers.user_code import SpecError
 
 log = logging.getLogger(__name__)
@@ -29,10 +30,15 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def build_model(spec: JobSpec) -> torch.nn.Module:
-    """On the CPU, from the job's seed: equal on every worker."""
+    """Whole, on the CPU, from the job's seed: equal on every worker."""
+    return draw_model(spec).materialise()
+
+
+def draw_model(spec: JobSpec) -> Blueprint:
+    """The model on the meta device where it can be, and the values that it starts from."""
     training = spec.training
-    is_ours = isinstance(spec.model, str | GptModel)
-    model = build(spec.model, seed=training.seed, seq_len=training.seq_len if is_ours else None)
+    blueprint = draw(spec.model, seed=training.seed, seq_len=training.seq_len)
+    model = blueprint.model
     try:
         group_units(model, unit_rule(spec.units))
     except UnitRuleError as error:
@@ -40,7 +46,7 @@ def build_model(spec: JobSpec) -> torch.nn.Module:
         raise SpecError(field="units", value=value, problem=str(error), fix="name a class of the model") from error
     if training.activation_checkpointing:
         recompute(repeated_blocks(model))
-    return model
+    return blueprint
 
 
 def build_loader(spec: JobSpec, *, cache_folder: Path) -> Loader:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
+from workers.models.blueprint import Blueprint
 from workers.worker import assemble
 from workers.worker.messages import Holding
 from workers.worker.mirrors import Mirrors
@@ -22,7 +23,7 @@ class Holdings:
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         self._spec = spec
         self._device = device
-        self._model: torch.nn.Module | None = None
+        self._blueprint: Blueprint | None = None
         self._engine: Engine | None = None
         self._rank = -1
         self._outlived: Patchwork | None = None
@@ -40,12 +41,10 @@ class Holdings:
 
     @property
     def model(self) -> torch.nn.Module:
-        if self._model is None:
-            raise RuntimeError("this worker is not warm")
-        return self._model
+        return self._drawn().model
 
     def warm(self) -> None:
-        self._model = assemble.build_model(self._spec)
+        self._blueprint = assemble.draw_model(self._spec)
 
     # ---- what can be given ---------------------------------------------------------------------------------------
 
@@ -69,7 +68,7 @@ class Holdings:
     # ---- generations ---------------------------------------------------------------------------------------------
 
     def take_place(self, group: dist.ProcessGroup) -> Engine:
-        """The engine in the next group, its state undefined (or, if new, initial). What it held outlives in memory."""
+        """The engine in the next group, its state undefined. What it held outlives in memory."""
         if self._engine is None:
             self._engine = assemble.build_engine(self.model, group, self._spec, self._device)
             self.pristine = True
@@ -83,11 +82,15 @@ class Holdings:
         return self._engine
 
     def renew(self, group: dist.ProcessGroup) -> Engine:
-        """A new model and engine at step 0, as a new job has them."""
-        self._engine = self._outlived = self._model = None
+        """A new model and engine; their state is that of step 0 after `begin`."""
+        self._engine = self._outlived = self._blueprint = None
         self._defined = False
         self.warm()
         return self.take_place(group)
+
+    def begin(self) -> None:
+        """The values that a new job starts from, into an engine that is new. Collective."""
+        self._drawn().start(self.engine, rank=self._rank)
 
     def stand(self, step: int, *, skipped: int) -> None:
         """Every rank of the generation has loaded `step`: what outlived the former group is no longer needed."""
@@ -102,6 +105,11 @@ class Holdings:
         """The engine's step either raises and has changed nothing, or it is done: the state is never torn."""
         self.step, self.pristine = step, False
         self.skipped += skipped
+
+    def _drawn(self) -> Blueprint:
+        if self._blueprint is None:
+            raise RuntimeError("this worker is not warm")
+        return self._blueprint
 
     def _present(self) -> Source | None:
         if self._outlived is not None:

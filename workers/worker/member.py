@@ -258,6 +258,7 @@ class Member:
         if self.owner.agree(float(found.touched or not self._holdings.pristine)):
             del engine
             engine = self._holdings.renew(self.owner.group)
+        self._holdings.begin()
         started = self.checkpoints.load_start(engine, place=self.place, store=self.owner.store)
         if started is not None and self.place.rank == 0:
             self._outbox.put(started)

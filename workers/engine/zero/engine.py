@@ -50,6 +50,7 @@ class _Agreed:
 
 class ZeroEngine:
     """Built from a model whose parameters are equal on every rank (same seed); makes no collective while it is built.
+    Parameters on the meta device may start so: their state is undefined until `load` and `commit_load`.
 
     The model's Parameter objects stay and become views of the flat vectors. After an error out of `micro_step` or
     `step` only `rejoin` is legal.

@@ -62,22 +62,31 @@ class Flat:
             parts.append(tuple(Part(number=number, start=at.start, stop=at.stop) for number, at in inside))
         return tuple(parts)
 
-    def build(self, device: torch.device, *, fill: bool) -> None:
-        """A new whole vector, and the parameters on it; with `fill` it takes over their present values."""
-        self.full = torch.zeros(self.full_numel, dtype=self.plan.dtype, device=device)
+    def build(self, device: torch.device, *, fill: bool, whole: bool) -> None:
+        """A new whole vector, and the parameters on it; with `fill` it takes over the values that they have.
+        Without `whole` it is released at once."""
+        # Memory that nobody writes to costs nothing: at stage 3 it is released unseen.
+        empty = torch.zeros if whole else torch.empty
+        self.full = empty(self.full_numel, dtype=self.plan.dtype, device=device)
         self._whole = self.views(self.full)
         self._blank = [_blank(self.full).expand(view.shape) for view in self._whole]
         for view, param in zip(self._whole, self.params, strict=True):
-            if fill:
+            if fill and not param.is_meta:
                 view.copy_(param.detach())
             # The same Parameter object on other memory: ties, names and hooks stay.
             param.grad = None
+            if param.is_meta:
+                leave_meta(param, view.device)
             param.data = view
+        if not whole:
+            self.release()
 
     def copy_values(self, into: Tensor) -> None:
-        """The parameters' present values where the training state covers them."""
+        """The values that the parameters have, where the training state covers them."""
         params = {slot: param for slot, param in zip(self.plan.slots, self.params, strict=True)}
         for slot, common in self.plan.cut(self.state):
+            if params[slot].is_meta:
+                continue
             values = params[slot].detach().reshape(-1).narrow(0, common.start - slot.start, common.numel)
             into.narrow(0, common.start - self.state.start, common.numel).copy_(values)
 
@@ -160,6 +169,13 @@ class Unit:
             pending, self.pending = self.pending, []
             for each in pending:
                 each.wait()
+
+
+def leave_meta(param: nn.Parameter, device: torch.device) -> None:
+    """The same object, with its ties and attributes, where `.data` can give it memory."""
+    nothing = torch.empty(0, dtype=param.dtype, device=device)
+    # What `torch.utils.swap_tensors` does, which refuses parameters that an LSTM remembers by weak references.
+    torch._C._swap_tensor_impl(param, torch.Tensor._make_subclass(type(param), nothing, param.requires_grad))
 
 
 def _blank(like: Tensor) -> Tensor:

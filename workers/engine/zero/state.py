@@ -76,9 +76,8 @@ class TrainingState:
                 master = self.master(flat)
                 flat.copy_values(master)
                 self.commit_master(flat, master)
-            flat.build(device, fill=fill and not self._params_sharded)
-            if self._params_sharded:
-                flat.release()
+            whole = not self._params_sharded
+            flat.build(device, fill=fill and whole, whole=whole)
 
     def beside_master(self, flat: Flat) -> tuple[StateKind, ...]:
         """What the optimizer keeps of a flat vector."""
