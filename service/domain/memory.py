@@ -31,18 +31,22 @@ class Recipe:
     param: int
     grad: int
     master: int
-    moments: int
+    moments: float
 
 
-# fp32 values that an optimizer keeps beside the master, and an average of the weights is one more.
-_MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "lion": 1}
+# fp32 values that an optimizer keeps beside the master; an average of the weights is one more.
+_MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "lion": 1, "muon": 2}
 
 
-def recipe(precision: PrecisionSpec, *, stage: int, training: TrainingSpec = DEFAULT) -> Recipe:
+def recipe(
+    precision: PrecisionSpec, *, stage: int, training: TrainingSpec = DEFAULT, matrix_share: float = 0.0
+) -> Recipe:
     """What our engine keeps. In fp32 the parameter is its own master. Below fp32, stage 3 keeps no resident copy of the
-    parameters (the fp32 shard is cast while it is gathered) and sums gradients in fp32."""
+    parameters (the fp32 shard is cast while it is gathered) and sums gradients in fp32. matrix_share: the part of all
+    elements of which Muon keeps one moment and not two."""
     grad = ITEM_BYTES["fp32" if stage == 3 else precision.params]
-    kept = _MOMENTS.get(training.optimizer.name, int(training.optimizer.momentum > 0))
+    kept = _MOMENTS.get(training.optimizer.name, float(training.optimizer.momentum > 0))
+    kept -= matrix_share if training.optimizer.name == "muon" else 0
     moments = 4 * (kept + (training.ema_decay is not None))
     if precision.params == "fp32":
         return Recipe(param=4, grad=grad, master=0, moments=moments)
@@ -55,7 +59,7 @@ def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict
     return {
         "params": recipe.param * (shard if stage >= 3 else whole),
         "grads": recipe.grad * (shard if stage >= 2 else whole),
-        "optimizer": (recipe.master + recipe.moments) * (shard if stage >= 1 else whole),
+        "optimizer": round((recipe.master + recipe.moments) * (shard if stage >= 1 else whole)),
     }
 
 

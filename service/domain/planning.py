@@ -13,7 +13,7 @@ from service.domain.memory import (
     window_bytes,
 )
 from service.domain.plan import Plan, PlanChoice, Recommendation
-from service.domain.presets import PRESETS, GptShape, gpt_numel
+from service.domain.presets import PRESETS, GptShape, gpt_numel, matrix_share
 from service.domain.spec import GptModel, JobSpec
 
 STAGES = (0, 1, 2, 3)
@@ -64,7 +64,7 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
 def rank_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
     """Bytes of one rank by kind: its states between steps, and what a step needs on top."""
     training = spec.training
-    rule = recipe(spec.precision, stage=stage, training=spec.training)
+    rule = recipe(spec.precision, stage=stage, training=spec.training, matrix_share=matrix_share(shape))
     return {
         **state_bytes(numel=gpt_numel(shape), workers=workers, stage=stage, recipe=rule),
         **window_bytes(shape, workers=workers, stage=stage, precision=spec.precision),

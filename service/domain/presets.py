@@ -39,6 +39,11 @@ def block_numel(shape: GptShape) -> int:
     return 12 * shape.width**2 + 13 * shape.width
 
 
+def matrix_share(shape: GptShape) -> float:
+    """The part of all parameters that is matrices of blocks."""
+    return shape.layers * 12 * shape.width**2 / gpt_numel(shape)
+
+
 def gpt_numel(shape: GptShape) -> int:
     """Parameters of the whole model, exact; the head shares the token table, so it counts once."""
     tables = (shape.vocab + shape.context) * shape.width

@@ -30,20 +30,25 @@ _OPTIMIZERS: dict[str, dict[str, Any]] = {
     "sgd": {"lr": 1.0e-3, "weight_decay": 0.0},
     "adagrad": {"lr": 1.0e-2, "eps": 1.0e-10, "weight_decay": 0.0},
     "lion": {"lr": 1.0e-4, "betas": (0.9, 0.99)},
+    "muon": {"momentum": 0.95, "nesterov": True},
 }
 
 
 class OptimizerSpec(Value):
     """The first of `groups` that has a parameter gives its numbers. `no_decay: auto` leaves out what has fewer than two
-    dimensions (biases, norms), where no group says otherwise. A schedule multiplies the lr of every group."""
+    dimensions (biases, norms), where no group says otherwise. A schedule multiplies the lr of every group. Muon takes
+    the matrices of the repeated blocks, AdamW the rest with the same lr; `adjust_lr` is torch.optim.Muon's
+    `adjust_lr_fn`.
+    """
 
-    name: Literal["adamw", "adam", "sgd", "adagrad", "lion"] = "adamw"
+    name: Literal["adamw", "adam", "sgd", "adagrad", "lion", "muon"] = "adamw"
     lr: float = Field(3.0e-4, gt=0, le=10)
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     eps: float = Field(1.0e-8, gt=0, le=1)
     weight_decay: float = Field(0.1, ge=0, le=10)
     momentum: float = Field(0.0, ge=0, lt=1)
     nesterov: bool = False
+    adjust_lr: Literal["match_rms_adamw", "original"] = "match_rms_adamw"
     no_decay: Literal["none", "auto"] = "none"
     groups: Annotated[tuple[ParamGroupSpec, ...], Field(max_length=100)] = ()
 
@@ -54,7 +59,7 @@ class OptimizerSpec(Value):
 
     @model_validator(mode="after")
     def _momentum_has_a_use(self) -> OptimizerSpec:
-        if self.momentum and self.name != "sgd":
+        if self.momentum and self.name not in ("sgd", "muon"):
             raise ValueError(f"{self.name} has no momentum; remove it, or use betas")
         if self.nesterov and not self.momentum:
             raise ValueError("nesterov without a momentum; give momentum, such as 0.9")

@@ -56,7 +56,8 @@ def buffer_name(buffer: str) -> str:
 
 def kinds_of(engine: Engine, meta: TensorMeta) -> tuple[StateKind, ...]:
     """A frozen parameter has a value and no moments."""
-    return tuple(kind for kind in engine.kinds() if meta.trainable or kind is StateKind.MASTER)
+    kinds = engine.kinds() if meta.kept is None else meta.kept
+    return kinds if meta.trainable else (StateKind.MASTER,)
 
 
 def parts_of(engine: Engine, *, rank: int) -> tuple[Part, ...]:

@@ -30,11 +30,13 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operands:
-    """One shard's state, 1-D and aligned: fp32 but for the gradient. `beside`: what the optimizer keeps."""
+    """One shard's state, 1-D and aligned: fp32 but for the gradient. `beside`: what the optimizer keeps. orthogonal: of
+    matrices, what Muon made of them."""
 
     master: Tensor
     grad: Tensor
     beside: Mapping[StateKind, Tensor]
+    orthogonal: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,25 @@ class FlatOptimizer:
                 steps=[torch.tensor(float(span.step - 1), device=operands.master.device) for span in batch],
                 divisor=grad_divisor,
             )
-            self._rule(self._config, lists, lr=hyper.lr * lr_scale, weight_decay=hyper.weight_decay)
+            lr, weight_decay = hyper.lr * lr_scale, hyper.weight_decay
+            if operands.orthogonal is None:
+                self._rule(self._config, lists, lr=lr, weight_decay=weight_decay)
+                continue
+            lists.divide()
+            torch._foreach_lerp_(lists.beside[StateKind.MOMENTUM], lists.grads, 1.0 - self._config.momentum)
+            torch._foreach_mul_(lists.params, 1.0 - lr * weight_decay)
+            for param, update in zip(lists.params, _cut(operands.orthogonal, batch), strict=True):
+                param.add_(update, alpha=-lr * hyper.ratio)
+
+    def lookahead(self, momentum: Tensor, grad: Tensor, spans: Iterable[Span], *, grad_divisor: float) -> Tensor:
+        """What Muon orthogonalizes, in bf16 as it does so; zeros outside the spans. The state stays as it is."""
+        ahead = torch.zeros_like(grad, dtype=torch.bfloat16)
+        for window in (window for span in spans for window in _windows(span)):
+            (new,), (kept,), (into,) = (_cut(each, [window]) for each in (grad, momentum, ahead))
+            new = new.float() / grad_divisor
+            moved = kept.lerp(new, 1.0 - self._config.momentum)
+            into.copy_(new.lerp(moved, self._config.momentum) if self._config.nesterov else moved)
+        return ahead
 
     def average(self, operands: Operands, *, first: bool, window: int) -> None:
         """The average of the weights follows them; `window`: where all stages cut, so that all give the same bits."""

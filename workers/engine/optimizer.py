@@ -14,6 +14,7 @@ _MOMENTS = {
     "sgd": (StateKind.MOMENTUM,),
     "adagrad": (StateKind.SUM,),
     "lion": (StateKind.EXP_AVG,),
+    "muon": _ADAM,
 }
 
 
@@ -31,15 +32,17 @@ class ParamGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hyper:
-    """The numbers that parameter groups differ in."""
+    """The numbers that parameters differ in. ratio: multiplies the lr in the update and not in the decay."""
 
     lr: float
     weight_decay: float
+    ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptimizerConfig:
-    """As torch's of the same name; Lion as Chen et al. 2023 (arXiv:2302.06675), algorithm 2.
+    """As torch's of the same name; Lion as Chen et al. 2023 (arXiv:2302.06675), algorithm 2. Muon takes the hidden
+    matrices (`muon.py`), AdamW with the same numbers the rest; adjust_lr as torch's adjust_lr_fn.
 
     The first group that has a parameter gives its numbers. decay_vectors: without it, only what has two dimensions or
     more decays (weights, and neither biases nor norms), where no group says otherwise. ema_decay: an average of the
@@ -54,6 +57,7 @@ class OptimizerConfig:
     weight_decay: float = 0.1
     momentum: float = 0.0
     nesterov: bool = False
+    adjust_lr: str = "match_rms_adamw"
     groups: tuple[ParamGroup, ...] = ()
     decay_vectors: bool = True
     ema_decay: float | None = None
@@ -64,22 +68,23 @@ class OptimizerConfig:
         if self.nesterov and not self.momentum:
             raise ValueError("optimizer.nesterov without a momentum does nothing; give momentum, such as 0.9")
 
-    def beside_master(self) -> tuple[StateKind, ...]:
-        """What is kept per trainable element beside the master value, in fp32 and sharded alike."""
+    def beside_master(self, *, matrices: bool = False) -> tuple[StateKind, ...]:
+        """What is kept per trainable element beside the master value, in fp32 and sharded alike; matrices: Muon's."""
         moments = _MOMENTS[self.name] if self.name != "sgd" or self.momentum else ()
+        moments = (StateKind.MOMENTUM,) if matrices else moments
         return (*moments, StateKind.EMA) if self.ema_decay is not None else moments
 
     def kinds(self) -> tuple[StateKind, ...]:
         """The training state, in the order in which it is saved and moved."""
-        return (StateKind.MASTER, *self.beside_master())
+        of_matrices = self.beside_master(matrices=True) if self.name == "muon" else ()
+        return tuple(dict.fromkeys((StateKind.MASTER, *self.beside_master(), *of_matrices)))
 
-    def hyper(self, name: str, *, ndim: int) -> Hyper:
+    def hyper(self, name: str, *, ndim: int, ratio: float = 1.0) -> Hyper:
         """The numbers of one parameter."""
+        group = next((group for group in self.groups if group.has(name)), ParamGroup(match=()))
         weight_decay = self.weight_decay if ndim >= 2 or self.decay_vectors else 0.0
-        group = next((group for group in self.groups if group.has(name)), None)
-        if group is None:
-            return Hyper(lr=self.lr, weight_decay=weight_decay)
         return Hyper(
             lr=self.lr if group.lr is None else group.lr,
             weight_decay=weight_decay if group.weight_decay is None else group.weight_decay,
+            ratio=ratio,
         )

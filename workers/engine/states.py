@@ -23,11 +23,13 @@ class StateKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorMeta:
-    """A global tensor of the model: `dtype` is torch's name without the prefix ("float32")."""
+    """A global tensor of the model: `dtype` is torch's name without the prefix ("float32"). kept: the kinds of state it
+    has, where they are not all that the engine has."""
 
     shape: tuple[int, ...]
     dtype: str
     trainable: bool = True
+    kept: tuple[StateKind, ...] | None = None
 
     @property
     def numel(self) -> int:

@@ -101,6 +101,7 @@ def optimizer_config(training: TrainingSpec, model: torch.nn.Module) -> Optimize
         weight_decay=spec.weight_decay,
         momentum=spec.momentum,
         nesterov=spec.nesterov,
+        adjust_lr=spec.adjust_lr,
         groups=groups,
         decay_vectors=spec.no_decay == "none",
         ema_decay=training.ema_decay,

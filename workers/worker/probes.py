@@ -77,6 +77,8 @@ def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
     shape = shape_of(spec)
     if shape is not None:
         return float(sum(rank_bytes(spec, shape, stage=spec.stage, workers=world_size).values()))
-    numel = sum(meta.numel for meta in engine.tensors().values())
-    rule = recipe(spec.precision, stage=spec.stage, training=spec.training)
+    metas = engine.tensors().values()
+    numel = sum(meta.numel for meta in metas)
+    matrices = sum(meta.numel for meta in metas if StateKind.MOMENTUM in (meta.kept or ()))
+    rule = recipe(spec.precision, stage=spec.stage, training=spec.training, matrix_share=matrices / max(numel, 1))
     return float(sum(state_bytes(numel=numel, workers=world_size, stage=spec.stage, recipe=rule).values()))

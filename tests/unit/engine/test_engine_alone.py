@@ -85,6 +85,35 @@ def test_it_trains_as_plain_torch_does(stage: int) -> None:
 
 
 @STAGES
+@pytest.mark.parametrize("adjust", ["original", "match_rms_adamw"])
+def test_hidden_matrices_move_as_under_torchs_muon_and_the_rest_as_under_its_adamw(stage: int, adjust: str) -> None:
+    plain = net()
+    named = [(name, param) for name, param in plain.named_parameters() if param.requires_grad]
+    hidden = [param for name, param in named if name.startswith("blocks") and param.ndim == 2]
+    rest = [param for _, param in named if all(param is not other for other in hidden)]
+    peers = [
+        torch.optim.Muon(hidden, lr=1e-2, weight_decay=0.1, adjust_lr_fn=adjust),
+        torch.optim.AdamW(rest, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1),
+    ]
+    config = OptimizerConfig(name="muon", lr=1e-2, momentum=0.95, nesterov=True, adjust_lr=adjust)
+    engine = engine_at(net(), Seat(), stage=stage, optimizer=config)
+    for step in range(5):
+        plain.zero_grad()
+        plain(batch(step)).backward()
+        engine.micro_step(batch(step), weight=1.0, last=True)
+        for peer in peers:
+            peer.step()
+        engine.step(lr_scale=1.0)
+    params = dict(plain.named_parameters())
+    for piece in engine.layout().of(0):
+        values = engine.export(StateKind.MASTER, piece)
+        torch.testing.assert_close(values, params[piece.tensor].detach().reshape(-1), rtol=1e-5, atol=1e-6)
+    kept = {str(kind): sum(tiers.values()) for kind, tiers in engine.footprint().by_kind.items()}
+    matrices, others = (4 * sum(param.numel() for param in part) for part in (hidden, rest))
+    assert (kept["momentum_buffer"], kept["exp_avg"], kept["exp_avg_sq"]) == (matrices, others, others)
+
+
+@STAGES
 def test_a_step_that_is_not_finite_touches_nothing_and_says_so(stage: int) -> None:
     engine = engine_at(net(), Seat(), stage=stage)
     train(engine, range(2))

@@ -17,7 +17,7 @@ from service.domain.memory import (
     unit_numels,
     window_bytes,
 )
-from service.domain.planning import plan_spec
+from service.domain.planning import plan_spec, rank_bytes
 from service.domain.presets import PRESETS, gpt_numel
 from service.domain.spec import JobSpec, PrecisionSpec
 from service.domain.training import TrainingSpec
@@ -68,6 +68,14 @@ def test_each_optimizer_costs_what_it_keeps(training: dict[str, object], kept: i
     spec = TrainingSpec.model_validate(training)
     assert recipe(BF16, stage=2, training=spec).moments == kept
     assert recipe(FP32, stage=2, training=spec).moments == kept
+
+
+def test_muon_keeps_one_moment_of_the_matrices_of_the_blocks_and_two_of_the_rest() -> None:
+    spec = JobSpec.model_validate({"model": "gpt-tiny", "stage": 1, "training": {"optimizer": {"name": "muon"}}})
+    shape = PRESETS["gpt-tiny"]
+    matrices = shape.layers * 12 * shape.width**2
+    kept = rank_bytes(spec, shape, stage=0, workers=1)["optimizer"]
+    assert kept == (4 + 8) * gpt_numel(shape) - 4 * matrices
 
 
 @pytest.mark.parametrize(("stage", "factor"), [(0, 2), (1, 2), (2, 5), (3, 12)])

@@ -189,6 +189,7 @@ def test_what_an_optimizer_is_not_told_follows_its_name() -> None:
         return optimizer.lr, optimizer.weight_decay, optimizer.betas
 
     assert numbers() == numbers(name="adamw") == (3e-4, 0.1, (0.9, 0.95))
+    assert parse_spec(tiny(training={"optimizer": {"name": "muon"}})).training.optimizer.momentum == 0.95
     assert numbers(name="lion") == (1e-4, 0.1, (0.9, 0.99))
     assert numbers(name="sgd") == (1e-3, 0.0, (0.9, 0.95))
     assert numbers(name="adagrad", lr=0.5)[:2] == (0.5, 0.0)

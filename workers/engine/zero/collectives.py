@@ -121,6 +121,20 @@ class Collectives:
         elif into.data_ptr() != total.data_ptr():
             into.copy_(total)
 
+    def swap(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> Pending:
+        """outgoing[r] to rank r, incoming[r] from rank r, of sizes that both know; its own entries a rank keeps."""
+        sent = sum(part.numel() for rank, part in enumerate(outgoing) if rank != self.rank)
+        if self.world == 1:
+            return Pending()
+        self._elements["swap"] = self._elements.get("swap", 0) + sent
+        self._bytes_sent += sent * outgoing[0].itemsize
+        self._calls += 1
+        if self._exchanges:
+            return self._exchange(outgoing, incoming)
+        nothing = incoming[self.rank].narrow(0, 0, 0)
+        away = [[nothing if r == self.rank else part for r, part in enumerate(parts)] for parts in (incoming, outgoing)]
+        return Pending([self._alive().alltoall(*away)], self._waits)
+
     def agree(self, values: Sequence[float]) -> list[float]:
         """The sum over the ranks, in fp64 and in the order of the ranks: every rank gets the same bits."""
         mine = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -171,10 +185,12 @@ class Collectives:
         works = []
         for distance in range(1, self.world):
             source = (self.rank - distance) % self.world
-            works.append(group.recv([incoming[source]], source, tag))
+            if incoming[source].numel():
+                works.append(group.recv([incoming[source]], source, tag))
         for distance in range(1, self.world):
             target = (self.rank + distance) % self.world
-            works.append(group.send([outgoing[target]], target, tag))
+            if outgoing[target].numel():
+                works.append(group.send([outgoing[target]], target, tag))
         return Pending(works, self._waits)
 
     def _count(self, name: str, whole: Tensor) -> bool:

@@ -5,47 +5,35 @@ from __future__ import annotations
 import math
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import chain, islice
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from workers.engine.elementwise import FlatOptimizer, Operands, merge_parts
+from workers.engine.elementwise import FlatOptimizer, Operands, Span, merge_parts
 from workers.engine.loss_scale import LossScale
-from workers.engine.norms import clip_divisor, sum_of_squares
+from workers.engine.muon import hidden_matrices, lr_ratio, orthogonalized
+from workers.engine.norms import clip_divisor
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Held, Readings, StepOutcome
 from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
 from workers.engine.units import UnitRule, group_units
+from workers.engine.zero.agreement import Agreed, agree
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.hooks import Hooks
+from workers.engine.zero.owners import Owners
 from workers.engine.zero.passes import Passes
 from workers.engine.zero.reduction import Reducer
 from workers.engine.zero.stages import Gather, stage_of
 from workers.engine.zero.state import TrainingState
 from workers.engine.zero.unit import layout, plan_of
 from workers.layout.layout import Layout, Piece
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Agreed:
-    """Sums over the ranks: squares of the gradient, its non-finite elements, ranks with gradients that came late, the
-    caller's tally, per parameter the ranks that had a gradient, and what the passes have shown."""
-
-    square: float
-    bad: float
-    late: float
-    tally: tuple[float, ...]
-    touched: tuple[float, ...]
-    habits: tuple[float, ...]
 
 
 class ZeroEngine:
@@ -78,12 +66,14 @@ class ZeroEngine:
         self._clip_norm = clip_norm
         self._device = device
         self._placement = placement or Placement.on_device(device)
-        self._metas = _metas(model)
+        matrices = hidden_matrices(model) if optimizer.name == "muon" else frozenset[str]()
+        self._metas = _metas(model, optimizer, matrices)
         _move_buffers(model, device, precision.buffers)
-        self._units = _build_units(model, units, precision)
+        self._units = _build_units(model, units, precision, matrices)
         slots = [s for unit in self._units for flat in unit.trainable for s in flat.plan.slots]
         self._param_names = [slot.name for slot in slots]
-        self._hypers = [optimizer.hyper(slot.name, ndim=len(slot.shape)) for slot in slots]
+        ratios = {slot.name: lr_ratio(slot.shape, optimizer.adjust_lr) for slot in slots if slot.name in matrices}
+        self._hypers = [optimizer.hyper(s.name, ndim=len(s.shape), ratio=ratios.get(s.name, 1.0)) for s in slots]
         self._updates = 0
         # Per parameter, as torch counts them: one that gets no gradient in a step does not age.
         self._steps = [0] * len(self._param_names)
@@ -180,6 +170,14 @@ class ZeroEngine:
             optimizer=self._config,
         )
         self._state.settle(rank=collectives.rank, world=collectives.world, device=self._device, fill=fill)
+        self._orthogonal: dict[int, Tensor] = {}
+        load = [0] * collectives.world
+        self._owners = [
+            (flat, Owners(flat, collectives, sharded=stage.shards(StateKind.MASTER), load=load))
+            for unit in self._units
+            for flat in unit.trainable
+            if flat.plan.matrices
+        ]
         self._reducer = Reducer(
             stage=stage,
             collectives=collectives,
@@ -228,7 +226,9 @@ class ZeroEngine:
         scale = self._loss_scale.value
         norm = math.nan if agreed.bad else math.sqrt(agreed.square) / scale
         if not agreed.bad:
-            self._update(lr_scale, scale * clip_divisor(norm, self._clip_norm), agreed.touched)
+            divisor = scale * clip_divisor(norm, self._clip_norm)
+            self._orthogonalize(divisor, agreed.touched)
+            self._update(lr_scale, divisor, agreed.touched)
         excused = self._loss_scale.judge(overflowed=agreed.bad > 0)
         self._passes.habits.adopt(agreed.habits)
         self._reducer.start_step(self._units)
@@ -237,20 +237,8 @@ class ZeroEngine:
             grad_norm=norm, skipped=agreed.bad > 0, tally=agreed.tally, excused=excused, loss_scale=scale
         )
 
-    def _agree(self, tally: Sequence[float]) -> _Agreed:
-        square, bad = sum_of_squares([self._reducer.own_gradient(f) for unit in self._units for f in unit.trainable])
-        late = any(flat.holds_gradients() for unit in self._units for flat in unit.trainable)
-        habits = self._passes.habits.votes(rank=self._collectives.rank)
-        touched = self._reducer.touched
-        sums = iter(self._collectives.agree([square, bad, late, *tally, *touched, *habits]))
-        return _Agreed(
-            square=next(sums),
-            bad=next(sums),
-            late=next(sums),
-            tally=tuple(islice(sums, len(tally))),
-            touched=tuple(islice(sums, len(touched))),
-            habits=tuple(sums),
-        )
+    def _agree(self, tally: Sequence[float]) -> Agreed:
+        return agree(self._collectives, self._reducer, self._units, self._passes.habits, tally)
 
     def _refuse_thawed(self) -> None:
         """Which parameters train is fixed when the engine is built: state exists for those alone."""
@@ -274,6 +262,22 @@ class ZeroEngine:
                 self._update_flat(flat, touched, lr_scale=lr_scale, divisor=divisor)
             self._publish(unit, unit.trainable)
 
+    def _orthogonalize(self, divisor: float, touched: Sequence[float]) -> None:
+        """What Muon makes of whole matrices. No state changes before all ranks have theirs and have agreed on it."""
+        for flat, owners in self._owners:
+            momentum = self._placement.fetch(flat.key(StateKind.MOMENTUM))
+            grad, spans = self._reducer.state_gradient(flat).to(momentum.device), self._spans(flat, touched)
+            ahead = self._optimizer.lookahead(momentum, grad, spans, grad_divisor=divisor).to(self._device)
+            self._placement.release(flat.key(StateKind.MOMENTUM))
+            self._orthogonal[flat.index] = owners.apply(orthogonalized, ahead)
+        if self._owners:
+            self._collectives.agree([0.0])
+
+    def _spans(self, flat: Flat, touched: Sequence[float]) -> Iterator[Span]:
+        """What had a gradient, cut where every stage cuts."""
+        for parts in flat.parts:
+            yield from merge_parts(parts, touched=touched, steps=self._steps, hypers=self._hypers)
+
     def _update_flat(self, flat: Flat, touched: Sequence[float], *, lr_scale: float, divisor: float) -> None:
         """Where the moments are: what rests elsewhere is copied there, and the master back."""
         beside = {kind: self._placement.fetch(flat.key(kind)) for kind in self._state.beside_master(flat)}
@@ -283,11 +287,9 @@ class ZeroEngine:
             master=master.to(where),
             grad=self._reducer.state_gradient(flat).to(where),
             beside=beside,
+            orthogonal=self._orthogonal.pop(flat.index).to(where) if flat.plan.matrices else None,
         )
-        spans = chain.from_iterable(
-            merge_parts(parts, touched=touched, steps=self._steps, hypers=self._hypers) for parts in flat.parts
-        )
-        self._optimizer.update(state, spans, lr_scale=lr_scale, grad_divisor=divisor)
+        self._optimizer.update(state, self._spans(flat, touched), lr_scale=lr_scale, grad_divisor=divisor)
         self._optimizer.average(state, first=self._updates == 1, window=flat.shard.numel)
         self._state.commit_master(flat, state.master)
         for kind, values in state.beside.items():
@@ -340,10 +342,13 @@ class ZeroEngine:
         return Held(layout=mine, rank=rank, values=Readings(readers))
 
 
-def _metas(model: nn.Module) -> dict[str, TensorMeta]:
+def _metas(model: nn.Module, optimizer: OptimizerConfig, matrices: Collection[str]) -> dict[str, TensorMeta]:
     return {
         name: TensorMeta(
-            shape=tuple(param.shape), dtype=str(param.dtype).removeprefix("torch."), trainable=param.requires_grad
+            shape=tuple(param.shape),
+            dtype=str(param.dtype).removeprefix("torch."),
+            trainable=param.requires_grad,
+            kept=(StateKind.MASTER, *optimizer.beside_master(matrices=name in matrices)) if matrices else None,
         )
         for name, param in model.named_parameters()
     }
@@ -355,11 +360,11 @@ def _move_buffers(model: nn.Module, device: torch.device, dtype: torch.dtype | N
         buffer.data = buffer.data.to(device=device, dtype=floating)
 
 
-def _build_units(model: nn.Module, rule: UnitRule, precision: Precision) -> list[Unit]:
+def _build_units(model: nn.Module, rule: UnitRule, precision: Precision, matrices: Collection[str]) -> list[Unit]:
     units: list[Unit] = []
     flat_index = first_param = 0
     for grouping in group_units(model, rule):
-        plan, flats = plan_of(grouping, precision.param_dtype), []
+        plan, flats = plan_of(grouping, precision.param_dtype, matrices), []
         for flat_plan in plan.flats:
             params = [grouping.params[slot.name] for slot in flat_plan.slots]
             flats.append(Flat(index=flat_index, first_param=first_param, plan=flat_plan, params=params))

@@ -81,7 +81,7 @@ class TrainingState:
 
     def beside_master(self, flat: Flat) -> tuple[StateKind, ...]:
         """What the optimizer keeps of a flat vector."""
-        return self._optimizer.beside_master() if flat.plan.trainable else ()
+        return self._optimizer.beside_master(matrices=flat.plan.matrices) if flat.plan.trainable else ()
 
     def master(self, flat: Flat) -> Tensor:
         """The values that the optimizer updates: fp32 where trainable. May be changed until `commit_master`."""

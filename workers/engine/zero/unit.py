@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,11 +34,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatPlan:
-    """One flat vector: parameters of one unit, dtype and trainability, one after the other."""
+    """One flat vector: parameters of one unit, dtype and trainability, one after the other. matrices: those whose
+    optimizer looks at them as a whole have vectors of their own, with other state."""
 
     dtype: torch.dtype
     trainable: bool
     slots: tuple[Slot, ...]
+    matrices: bool = False
 
     @property
     def numel(self) -> int:
@@ -72,13 +74,20 @@ class UnitPlan:
     flats: tuple[FlatPlan, ...]
 
 
-def plan_of(grouping: Grouping, param_dtype: Callable[[torch.dtype], torch.dtype]) -> UnitPlan:
-    kinds: dict[tuple[torch.dtype, bool], list[str]] = {}
+def plan_of(
+    grouping: Grouping, param_dtype: Callable[[torch.dtype], torch.dtype], matrices: Collection[str] = ()
+) -> UnitPlan:
+    alike: dict[tuple[torch.dtype, bool, bool], list[str]] = {}
     for name, param in grouping.params.items():
-        kinds.setdefault((param_dtype(param.dtype), param.requires_grad), []).append(name)
+        alike.setdefault((param_dtype(param.dtype), param.requires_grad, name in matrices), []).append(name)
     flats = tuple(
-        FlatPlan(dtype=dtype, trainable=trainable, slots=_slots((n, grouping.params[n].shape) for n in names))
-        for (dtype, trainable), names in kinds.items()
+        FlatPlan(
+            dtype=dtype,
+            trainable=trainable,
+            matrices=whole,
+            slots=_slots((name, grouping.params[name].shape) for name in names),
+        )
+        for (dtype, trainable, whole), names in alike.items()
     )
     return UnitPlan(name=grouping.name, flats=flats)
 
