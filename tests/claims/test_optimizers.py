@@ -17,7 +17,7 @@ from workers.engine.optimizer import OptimizerConfig, ParamGroup
 from workers.engine.states import StateKind
 from workers.engine.zero.engine import ZeroEngine
 
-STEPS, EMA_DECAY = 4, 0.8
+STEPS, EMA_DECAY = 3, 0.8
 LR, DECAY = 2e-3, 0.1
 # Two groups, one that is empty, and the rest.
 GROUPS = (
@@ -116,14 +116,14 @@ def _all_cases(rank: int, world: int) -> dict[str, list[Whole]]:
     ends: dict[str, list[Whole]] = {}
     for case, (config, _) in CASES.items():
         ends[case] = []
-        for stage in range(4):
+        for stage in range(4) if case == "muon" or world == 2 else (0, 3):
             engine = zero_engine(gpt(), world_group(), stage=stage, optimizer=config)
             _train(engine, range(1, STEPS + 1), rank, world)
             ends[case].append(_whole(engine, rank))
     return ends
 
 
-@pytest.fixture(scope="module", params=[1, 2, 3])
+@pytest.fixture(scope="module", params=[2, 3])
 def ends(request: pytest.FixtureRequest) -> Ends:
     first, *others = on_ranks(request.param, _all_cases)
     assert all(_equal(first[case], other[case]) for other in others for case in CASES)
@@ -159,7 +159,7 @@ def test_the_weights_and_their_average_are_those_of_plain_torch(case: str, ends:
 @pytest.mark.parametrize("case", CASES)
 def test_all_stages_hold_the_same_bits(case: str, ends: Ends) -> None:
     first, *others = ends[1][case]
-    assert _equal([first] * 3, others)
+    assert _equal([first] * len(others), others)
     assert not any(values.isnan().any() for values in first.values())
 
 
