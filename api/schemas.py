@@ -64,6 +64,8 @@ class RankMemory(Shape):
     gathered_peak_bytes: int | None = None
     process_bytes: int | None = None
     predicted_bytes: int | None = None
+    host_bytes: int | None = Field(None, description="of the states, what is offloaded to host memory")
+    nvme_bytes: int | None = Field(None, description="of the states, what is offloaded to a disk")
 
 
 class Memory(Shape):

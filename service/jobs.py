@@ -76,12 +76,14 @@ class Jobs:
         settled = settle(spec, await self._source(spec))
         spec = settled.spec
         present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
-        capacity = await self.plans.worker_memory_bytes() if spec.stage == "auto" else None
+        asks = spec.stage == "auto" or spec.resources.memory_gb is not None
+        capacity = await self.plans.worker_memory_bytes(spec) if asks else None
         decision = admit(
             spec,
             file_exists=present.__getitem__ if present is not None else None,
             capacity_bytes=capacity,
             may_have_gpus=not self.embedded or await self.plans.may_have_gpus(),
+            names_paths=not self.embedded,
         )
         return replace(decision, report={**settled.report, **decision.report})
 

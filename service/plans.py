@@ -19,15 +19,18 @@ class Plans:
 
     async def plan(self, document: object) -> Plan:
         """Raises SpecRefused, also for a model whose size is not known here."""
-        capacity = await self.worker_memory_bytes()
-        spec = admit(parse_spec(document), file_exists=None, capacity_bytes=capacity).spec
-        return plan_spec(spec, capacity_bytes=capacity)
+        spec = parse_spec(document)
+        capacity = await self.worker_memory_bytes(spec)
+        # A plan says what does not fit; nothing is refused for it.
+        unbounded = spec.resources.model_copy(update={"memory_gb": None})
+        legal = admit(spec.model_copy(update={"resources": unbounded}), file_exists=None, capacity_bytes=capacity).spec
+        return plan_spec(legal, capacity_bytes=capacity)
 
     async def of(self, spec: JobSpec) -> Plan | None:
         """None where the size of the model is not known here."""
         if shape_of(spec) is None:
             return None
-        return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes())
+        return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes(spec))
 
     async def may_have_gpus(self) -> bool:
         """False where the cluster is known and has none."""
@@ -37,11 +40,15 @@ class Plans:
             return True
         return facts.slot_kind == "gpu"
 
-    async def worker_memory_bytes(self) -> int | None:
-        """Of the smallest slot there is; None where no cluster says."""
+    async def worker_memory_bytes(self, spec: JobSpec) -> int | None:
+        """Of the smallest slot there is, where slots are CPUs, and no more than the spec asks for; None where no
+        cluster says, or where a GPU has a memory of its own."""
         try:
             facts = await self.capacity.facts()
         except Unavailable:
             return None
+        if facts.slot_kind == "gpu":
+            return None
         known = [node.memory_bytes // node.slots for node in facts.nodes if node.memory_bytes and node.slots]
-        return min(known, default=None)
+        asked = spec.resources.memory_gb
+        return min([*known, *([] if asked is None else [int(asked * 2**30)])], default=None)

@@ -252,7 +252,8 @@ def _print_line(line: Json, *, as_json: bool) -> None:
 def _print_memory(per_rank: list[Json]) -> None:
     if not per_rank:
         return
-    kinds = ("params", "grads", "optimizer", "activations_peak", "gathered_peak", "process", "predicted")
+    kinds = ["params", "grads", "optimizer", "activations_peak", "gathered_peak", "process", "predicted"]
+    kinds += [tier for tier in ("host", "nvme") if any(row.get(f"{tier}_bytes") for row in per_rank)]
     rows = [[row.get("rank"), *(size_text(row.get(f"{kind}_bytes")) for kind in kinds)] for row in per_rank]
     say("")
     print_table(("RANK", *(kind.upper().replace("_", " ") for kind in kinds)), rows)

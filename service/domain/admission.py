@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from service.domain.checkpoint import OBJECT_SCHEMES
 from service.domain.errors import Problem, SpecRefused
-from service.domain.planning import plan_spec, shape_of
+from service.domain.offload import label
+from service.domain.planning import does_not_fit, plan_spec, recommend, shape_of
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
 
 BYTES_VOCAB = 256  # byte-level text needs a token for each byte
@@ -27,21 +28,28 @@ def admit(
     file_exists: Callable[[str], bool] | None,
     capacity_bytes: int | None = None,
     may_have_gpus: bool = True,
+    names_paths: bool = False,
 ) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
 
-    `may_have_gpus`: False where the workers' machine is known to have none.
+    `may_have_gpus`: False where the workers' machine is known to have none. `names_paths`: whether the user has to say
+    where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker on CPUs.
 
     Raises SpecRefused with every problem found.
     """
     problems = [*_not_yet(spec), *_combinations(spec), *_shapes(spec)]
     if not may_have_gpus:
         problems += _without_gpus(spec)
+    if names_paths:
+        problems += _without_a_folder(spec)
     if file_exists is not None:
         problems += _files(spec, file_exists)
     if problems:
         raise SpecRefused(problems)
-    return _resolve(spec, capacity_bytes)
+    decision = _resolve(spec, capacity_bytes)
+    if spec.resources.memory_gb is not None and (problems := list(_memory(decision.spec, capacity_bytes))):
+        raise SpecRefused(problems)
+    return decision
 
 
 # ---- not yet -------------------------------------------------------------------------------------------------------
@@ -50,8 +58,6 @@ def admit(
 def _not_yet(spec: JobSpec) -> Iterator[Problem]:
     if isinstance(spec.model, HfModel):
         yield _later("model.hf", spec.model.hf, "use a preset, {name: gpt, ...} or {python: ...}")
-    if not spec.offload.is_none:
-        yield _later("offload", f"optimizer {spec.offload.optimizer}", "use offload: none")
     if spec.engine == "fsdp":
         yield _later("engine", spec.engine, "use engine: zero")
     if spec.ds_config is not None:
@@ -83,6 +89,9 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
     if spec.offload.path is not None and "nvme" not in (spec.offload.optimizer, spec.offload.params):
         fix = "remove it, or offload to nvme"
         yield Problem(field="offload.path", value=spec.offload.path, problem="nothing is offloaded to nvme", fix=fix)
+    if spec.offload.ratio != 1.0 and spec.offload.is_none:
+        fix = "remove it, or say offload.optimizer: cpu or nvme"
+        yield Problem(field="offload.ratio", value=spec.offload.ratio, problem="nothing is offloaded", fix=fix)
     if spec.checkpoint.uri is not None:
         yield from _store(spec.checkpoint.uri)
 
@@ -101,6 +110,13 @@ def _store(uri: str) -> Iterator[Problem]:
     elif mark and ("@" in rest.partition("/")[0] or "?" in rest):
         fix = "leave them to the environment of the workers"
         yield Problem(field="checkpoint.uri", value=bare, problem="holds credentials or options", fix=fix)
+
+
+def _without_a_folder(spec: JobSpec) -> Iterator[Problem]:
+    if "nvme" in (spec.offload.optimizer, spec.offload.params) and spec.offload.path is None:
+        problem = "the workers run on other machines, whose fast disk is not known here"
+        fix = "give the absolute path of a folder on a local disk that each of them has"
+        yield Problem(field="offload.path", value=None, problem=problem, fix=fix)
 
 
 def _without_gpus(spec: JobSpec) -> Iterator[Problem]:
@@ -150,5 +166,30 @@ def _resolve(spec: JobSpec, capacity_bytes: int | None) -> Decision:
     if shape_of(spec) is None:
         why = "stage 2: the size of this model is not known before it runs, and stage 2 is the usual choice"
         return Decision(spec=spec.model_copy(update={"stage": 2}), report={"stage": why})
-    choice = plan_spec(spec, capacity_bytes=capacity_bytes).recommendation
+    choices = plan_spec(spec, capacity_bytes=capacity_bytes).choices
+    choice = recommend(spec, choices, capacity_bytes, offloads=[spec.offload])
     return Decision(spec=spec.model_copy(update={"stage": choice.stage}), report={"stage": choice.why})
+
+
+# ---- does it fit ---------------------------------------------------------------------------------------------------
+
+
+def _memory(spec: JobSpec, capacity_bytes: int | None) -> Iterator[Problem]:
+    """At the most workers that the job may have, where a worker needs least."""
+    if capacity_bytes is None or shape_of(spec) is None:
+        return
+    plan = plan_spec(spec, capacity_bytes=capacity_bytes)
+    mine = (spec.stage, label(spec.offload), spec.workers.max)
+    choice = next(each for each in plan.choices if (each.stage, each.offload, each.workers) == mine)
+    if choice.fits:
+        return
+    fitting = next((each for each in plan.choices if each.fits and each.workers == spec.workers.max), None)
+    fix = "raise it, take more workers, a smaller micro-batch or a smaller model"
+    if fitting is not None:
+        fix = f"raise it, or use stage: {fitting.stage} with offload: {fitting.offload}, which fits"
+    yield Problem(
+        field="resources.memory_gb",
+        value=spec.resources.memory_gb,
+        problem=does_not_fit(choice, capacity_bytes),
+        fix=fix,
+    )

@@ -41,16 +41,16 @@ _MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "lion": 1, "muon": 2}
 def recipe(
     precision: PrecisionSpec, *, stage: int, training: TrainingSpec = DEFAULT, matrix_share: float = 0.0
 ) -> Recipe:
-    """What our engine keeps. In fp32 the parameter is its own master. Below fp32, stage 3 keeps no resident copy of the
-    parameters (the fp32 shard is cast while it is gathered) and sums gradients in fp32. matrix_share: the part of all
+    """What our engine keeps. In fp32, and at stage 3, the parameter is its own master: stage 3 casts the fp32 shard
+    while it is gathered, keeps no two-byte copy beside it, and sums gradients in fp32. matrix_share: the part of all
     elements of which Muon keeps one moment and not two."""
     grad = ITEM_BYTES["fp32" if stage == 3 else precision.params]
     kept = _MOMENTS.get(training.optimizer.name, float(training.optimizer.momentum > 0))
     kept -= matrix_share if training.optimizer.name == "muon" else 0
     moments = 4 * (kept + (training.ema_decay is not None))
-    if precision.params == "fp32":
+    if stage == 3 or precision.params == "fp32":
         return Recipe(param=4, grad=grad, master=0, moments=moments)
-    return Recipe(param=0 if stage == 3 else ITEM_BYTES[precision.params], grad=grad, master=4, moments=moments)
+    return Recipe(param=ITEM_BYTES[precision.params], grad=grad, master=4, moments=moments)
 
 
 def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict[str, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from service.domain.batching import rounds
 from service.domain.errors import Problem, SpecRefused
 from service.domain.memory import (
@@ -12,9 +14,10 @@ from service.domain.memory import (
     unit_numels,
     window_bytes,
 )
+from service.domain.offload import WHOLE, by_tier, fitting_ratio, in_memory, label, resting, staging_bytes
 from service.domain.plan import Plan, PlanChoice, Recommendation
 from service.domain.presets import PRESETS, GptShape, gpt_numel, matrix_share
-from service.domain.spec import GptModel, JobSpec
+from service.domain.spec import GptModel, JobSpec, Offload
 
 STAGES = (0, 1, 2, 3)
 # The kinds that a rank holds between steps.
@@ -47,8 +50,13 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
     if shape is None:
         fix = "plan a preset or {name: gpt, ...} of about the same size; planning any module comes later"
         raise SpecRefused([Problem(field="model", value="...", problem="its size is not known yet", fix=fix)])
-    sizes = _sizes(spec)
-    choices = tuple(_choice(spec, shape, stage, workers, capacity_bytes) for stage in STAGES for workers in sizes)
+    sizes, asked = _sizes(spec), not spec.offload.is_none
+    choices = tuple(
+        _choice(spec, shape, stage, workers, offload, capacity_bytes)
+        for offload in _offloads(spec)
+        for stage in STAGES
+        for workers in sizes
+    )
     units = unit_numels(shape)
     return Plan(
         model=spec.model if isinstance(spec.model, str) else "gpt",
@@ -57,16 +65,41 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
         micro_batches=spec.training.batch_size // spec.training.micro_batch_size,
         capacity_bytes=capacity_bytes,
         choices=choices,
-        recommendation=_recommend(choices, spec.workers.max, capacity_bytes),
+        recommendation=recommend(spec, choices, capacity_bytes, offloads=[spec.offload] if asked else _offloads(spec)),
     )
 
 
-def rank_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
-    """Bytes of one rank by kind: its states between steps, and what a step needs on top."""
-    training = spec.training
+def rank_bytes(
+    spec: JobSpec,
+    shape: GptShape,
+    *,
+    stage: int,
+    workers: int,
+    offload: Offload | None = None,
+    budget_bytes: int | None = None,
+) -> dict[str, dict[str, int]]:
+    """kind -> tier -> bytes of one rank: its states between steps, and what a step needs on top.
+
+    offload: the spec's own where none is given. budget_bytes: memory that a ratio of `auto` leaves the states in.
+    """
+    offload = offload or spec.offload
+    tiers, passing = resting(offload, stage=stage), passing_bytes(spec, shape, stage=stage, workers=workers)
     rule = recipe(spec.precision, stage=stage, training=spec.training, matrix_share=matrix_share(shape))
+    states = state_bytes(numel=gpt_numel(shape), workers=workers, stage=stage, recipe=rule)
+    ratio = fitting_ratio(offload, states, tiers=tiers, passing_bytes=sum(passing.values()), budget_bytes=budget_bytes)
+    largest = max(unit_numels(shape).values())
+    staging = staging_bytes(largest_unit=largest, workers=workers, stage=stage, recipe=rule, tiers=tiers)
     return {
-        **state_bytes(numel=gpt_numel(shape), workers=workers, stage=stage, recipe=rule),
+        **by_tier(states, tiers=tiers, ratio=ratio),
+        **{kind: {"device": size} for kind, size in passing.items()},
+        **({"staging_peak": {"cpu": staging}} if staging and ratio else {}),
+    }
+
+
+def passing_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
+    """What a step needs on top of the states."""
+    training = spec.training
+    return {
         **window_bytes(shape, workers=workers, stage=stage, precision=spec.precision),
         **activation_bytes(
             shape,
@@ -78,45 +111,81 @@ def rank_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> d
     }
 
 
+def auto_ratio(spec: JobSpec, *, stage: int, numel: int, workers: int, budget_bytes: int) -> float:
+    """The part to offload of a model of any kind; what a step needs on top is known of our own alone."""
+    shape = shape_of(spec)
+    passing = passing_bytes(spec, shape, stage=stage, workers=workers) if shape is not None else {}
+    rule = recipe(spec.precision, stage=stage, training=spec.training)
+    return fitting_ratio(
+        spec.offload,
+        state_bytes(numel=numel, workers=workers, stage=stage, recipe=rule),
+        tiers=resting(spec.offload, stage=stage),
+        passing_bytes=sum(passing.values()),
+        budget_bytes=budget_bytes,
+    )
+
+
+def _offloads(spec: JobSpec) -> tuple[Offload, ...]:
+    """None, each tier whole, and the spec's own where it is another."""
+    own = () if label(spec.offload) in map(label, WHOLE) else (spec.offload,)
+    return (*WHOLE, *own)
+
+
 def _sizes(spec: JobSpec) -> tuple[int, ...]:
     """The bounds, and the powers of two between them."""
     low, high = spec.workers.min, spec.workers.max
     return tuple(sorted({low, high, *(2**n for n in range(13) if low <= 2**n <= high)}))
 
 
-def _choice(spec: JobSpec, shape: GptShape, stage: int, workers: int, capacity: int | None) -> PlanChoice:
+def _choice(
+    spec: JobSpec, shape: GptShape, stage: int, workers: int, offload: Offload, capacity: int | None
+) -> PlanChoice:
     training = spec.training
-    kinds = rank_bytes(spec, shape, stage=stage, workers=workers)
-    total = sum(kinds.values())
+    budget = None if capacity is None else int(MARGIN * capacity)
+    kinds = rank_bytes(spec, shape, stage=stage, workers=workers, offload=offload, budget_bytes=budget)
     turns = rounds(training.batch_size // training.micro_batch_size, world_size=workers)
     return PlanChoice(
         stage=stage,
-        offload="none",
+        offload=label(offload),
         workers=workers,
-        bytes_by_kind={kind: {"device": size} for kind, size in kinds.items()},
-        states_bytes=sum(kinds[kind] for kind in STATES),
-        total_bytes=total,
+        bytes_by_kind=kinds,
+        states_bytes=sum(sum(kinds[kind].values()) for kind in STATES),
+        total_bytes=sum(sum(tiers.values()) for tiers in kinds.values()),
         elements_per_step=elements_per_step(numel=gpt_numel(shape), workers=workers, stage=stage, micro_batches=turns),
-        fits=None if capacity is None else total <= MARGIN * capacity,
+        fits=None if budget is None else in_memory(kinds) <= budget,
         note=f"{turns} micro-batches per rank and step",
     )
 
 
-def _recommend(choices: tuple[PlanChoice, ...], workers: int, capacity: int | None) -> Recommendation:
-    """The least traffic that fits; stage 1 before stage 0, because it moves the same."""
-    order = (0, 3) if workers == 1 else (1, 2, 3)
-    at_size = {choice.stage: choice for choice in choices if choice.workers == workers}
-    for stage in order:
-        if at_size[stage].fits is not False:
-            return Recommendation(stage=stage, offload="none", workers=workers, why=_why(stage, at_size[stage]))
-    least = at_size[order[-1]]
-    why = (
-        f"nothing fits: stage {least.stage} on {workers} workers needs {least.total_bytes} bytes per worker, "
-        f"{int(MARGIN * (capacity or 0))} can be used; take more workers, a smaller micro-batch or a smaller model"
+def recommend(
+    spec: JobSpec, choices: Sequence[PlanChoice], capacity: int | None, *, offloads: Sequence[Offload]
+) -> Recommendation:
+    """The least traffic that fits, by the first of `offloads` that does; stage 1 before stage 0: it moves the same."""
+    workers = spec.workers.max
+    order: tuple[int, ...] = (0, 3) if workers == 1 else (1, 2, 3)
+    if spec.offload.params not in (None, "none"):
+        order = (3,)
+    table = {(choice.offload, choice.stage): choice for choice in choices if choice.workers == workers}
+    ranked = [table[label(offload), stage] for offload in offloads for stage in order]
+    for choice in ranked:
+        if choice.fits is not False:
+            return Recommendation(
+                stage=choice.stage, offload=choice.offload, workers=workers, why=_why(choice.stage, choice)
+            )
+    least = min(ranked, key=lambda choice: in_memory(choice.bytes_by_kind))
+    why = f"nothing fits: {does_not_fit(least, capacity)}; take more workers, a smaller micro-batch or a smaller model"
+    return Recommendation(stage=least.stage, offload=least.offload, workers=workers, why=why)
+
+
+def does_not_fit(choice: PlanChoice, capacity: int | None) -> str:
+    offload = "" if choice.offload == "none" else f", offload {choice.offload}"
+    return (
+        f"stage {choice.stage}{offload} on {choice.workers} workers needs {in_memory(choice.bytes_by_kind)} bytes "
+        f"per worker, {int(MARGIN * (capacity or 0))} can be used"
     )
-    return Recommendation(stage=least.stage, offload="none", workers=workers, why=why)
 
 
 def _why(stage: int, choice: PlanChoice) -> str:
     known = "" if choice.fits else "; the memory of a worker is not known here, so nothing was ruled out"
-    return f"stage {stage}: {_WHY[stage]}; {choice.total_bytes} bytes per worker{known}"
+    where = "" if choice.offload == "none" else f", offload {choice.offload}"
+    return f"stage {stage}{where}: {_WHY[stage]}; {in_memory(choice.bytes_by_kind)} bytes per worker{known}"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
+from service.domain.planning import MARGIN, auto_ratio
 from service.domain.presets import PRESETS
 from service.domain.spec import GptModel, JobSpec, PrecisionSpec, UnitRuleSpec
 from service.domain.training import TrainingSpec
@@ -15,14 +18,17 @@ from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
 from workers.engine.loss_scale import LossScaleRule
 from workers.engine.optimizer import OptimizerConfig, ParamGroup
+from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
+from workers.engine.tiers.nvme import OffloadFailed
 from workers.engine.units import UnitRule, UnitRuleError, group_units
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.blueprint import Blueprint
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import draw
 from workers.user_code import SpecError
+from workers.worker.probes import available_bytes
 
 log = logging.getLogger(__name__)
 
@@ -54,25 +60,63 @@ def build_loader(spec: JobSpec, *, cache_folder: Path) -> Loader:
     return Loader(dataset, seed=spec.training.seed)
 
 
-def build_engine(model: torch.nn.Module, group: dist.ProcessGroup, spec: JobSpec, device: torch.device) -> Engine:
+def build_engine(
+    model: torch.nn.Module, group: dist.ProcessGroup, spec: JobSpec, device: torch.device, *, folder: Path
+) -> Engine:
     """The engine on this rank of the group, from the model's present values. No collective.
 
-    Raises SpecError for what no engine here can do.
+    folder: for states on a disk, where the spec names none. Raises SpecError for what no engine here can do.
     """
-    if spec.engine != "zero" or spec.stage == "auto" or not spec.offload.is_none:
-        value = {"engine": spec.engine, "stage": spec.stage, "offload": spec.offload.model_dump()}
-        fix = "choose engine zero, stage 0 to 3, offload none"
+    if spec.engine != "zero" or spec.stage == "auto":
+        value = {"engine": spec.engine, "stage": spec.stage}
+        fix = "choose engine zero, stage 0 to 3"
         raise SpecError(field="engine", value=value, problem="this worker cannot build it", fix=fix)
-    return ZeroEngine(
-        model,
-        group,
-        stage=spec.stage,
-        precision=precision(spec.precision),
-        optimizer=optimizer_config(spec.training, model),
-        clip_norm=spec.training.clip_norm,
-        units=unit_rule(spec.units),
-        device=device,
+    with blaming_the_disk():
+        return ZeroEngine(
+            model,
+            group,
+            stage=spec.stage,
+            precision=precision(spec.precision),
+            optimizer=optimizer_config(spec.training, model),
+            clip_norm=spec.training.clip_norm,
+            units=unit_rule(spec.units),
+            device=device,
+            placement=placement(spec, model, device, workers=group.size(), folder=folder),
+        )
+
+
+def placement(spec: JobSpec, model: torch.nn.Module, device: torch.device, *, workers: int, folder: Path) -> Placement:
+    """`params` follows the optimizer where nothing is said of it: below stage 3 the engine moves no parameter."""
+    offload = spec.offload
+    return Placement.of(
+        device,
+        optimizer=offload.optimizer,
+        params=offload.optimizer if offload.params is None else offload.params,
+        ratio=_ratio(spec, model, device, workers=workers),
+        folder=Path(offload.path) if offload.path is not None else folder,
     )
+
+
+def _ratio(spec: JobSpec, model: torch.nn.Module, device: torch.device, *, workers: int) -> float:
+    """`auto` by what this device has free now, and on CPUs by what the job asked for or the machine has free."""
+    if spec.offload.ratio != "auto" or spec.stage == "auto":
+        return 1.0 if spec.offload.ratio == "auto" else spec.offload.ratio
+    if device.type == "cuda":
+        budget, _ = torch.cuda.mem_get_info(device)
+    elif spec.resources.memory_gb is not None:
+        budget = int(spec.resources.memory_gb * 2**30)
+    else:
+        budget = available_bytes()
+    numel = sum(param.numel() for param in model.parameters())
+    return auto_ratio(spec, stage=spec.stage, numel=numel, workers=workers, budget_bytes=int(MARGIN * budget))
+
+
+@contextmanager
+def blaming_the_disk() -> Iterator[None]:
+    try:
+        yield
+    except OffloadFailed as error:
+        raise SpecError(field="offload.path", value=error.folder, problem=error.problem, fix=error.fix) from error
 
 
 def precision(spec: PrecisionSpec) -> Precision:

@@ -5,6 +5,8 @@ A state that a failed exchange left undefined is offered to nobody.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 import torch.distributed as dist
 
@@ -20,9 +22,11 @@ from workers.worker.sources import Combined, EngineSource, Extras, Patchwork, So
 class Holdings:
     """`step` is that of the engine's state, or of the outlived one while the engine's is undefined."""
 
-    def __init__(self, spec: JobSpec, device: torch.device) -> None:
+    def __init__(self, spec: JobSpec, device: torch.device, *, folder: Path) -> None:
+        """folder: for states on a disk, where the spec names none."""
         self._spec = spec
         self._device = device
+        self._folder = folder
         self._blueprint: Blueprint | None = None
         self._engine: Engine | None = None
         self._rank = -1
@@ -70,11 +74,12 @@ class Holdings:
     def take_place(self, group: dist.ProcessGroup) -> Engine:
         """The engine in the next group, its state undefined. What it held outlives in memory."""
         if self._engine is None:
-            self._engine = assemble.build_engine(self.model, group, self._spec, self._device)
+            self._engine = assemble.build_engine(self.model, group, self._spec, self._device, folder=self._folder)
             self.pristine = True
         else:
             extras = Extras(scalars=self._engine.scalars(), buffers=self._engine.buffers(), skipped=self.skipped)
-            held = self._engine.rejoin(group)
+            with assemble.blaming_the_disk():
+                held = self._engine.rejoin(group)
             self.pristine = False
             if self._defined:
                 self._outlived = Patchwork(held.values, extras)

@@ -60,7 +60,7 @@ class Member:
         self.owner = GroupOwner(device)
         self.place = Place(generation=0, rank=-1, world_size=0)
         self._nodes: tuple[str, ...] = ()
-        self._holdings = Holdings(brief.spec, device)
+        self._holdings = Holdings(brief.spec, device, folder=Path(brief.cache_folder) / "offload")
         self.checkpoints = Checkpoints(brief, pinned=device.type == "cuda")
         # A tier below the device moves state through buffers that the next micro-step needs: no overlap then.
         self._saves = Saves(self.checkpoints, outbox=outbox, wishes=wishes, overlap=brief.spec.offload.is_none)

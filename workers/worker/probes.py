@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -22,6 +24,12 @@ def process_bytes() -> int:
     """Resident memory of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * PAGE_BYTES
+
+
+def available_bytes() -> int:
+    """What the machine could still give."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) * 1024
 
 
 class ActivationMeter:
@@ -54,6 +62,9 @@ def memory(engine: Engine, device: torch.device, *, activations_bytes: int) -> d
     """The per-rank series of the contract."""
     footprint = engine.footprint()
     kinds = {kind: float(sum(tiers.values())) for kind, tiers in footprint.by_kind.items()}
+    tiers = Counter[str]()
+    for sizes in footprint.by_kind.values():
+        tiers.update(sizes)
     values = {
         "mem_params_bytes": kinds.get(StateKind.PARAM, 0.0) + footprint.buffers_bytes,
         "mem_grads_bytes": kinds.get(StateKind.GRAD, 0.0),
@@ -61,10 +72,12 @@ def memory(engine: Engine, device: torch.device, *, activations_bytes: int) -> d
         "mem_gathered_peak_bytes": float(footprint.gathered_peak_bytes),
         "mem_activations_peak_bytes": float(activations_bytes),
         "mem_process_bytes": float(process_bytes()),
+        "mem_host_bytes": float(tiers["cpu"] + footprint.staging_bytes),
+        "mem_nvme_bytes": float(tiers["nvme"]),
         "comm_bytes": float(engine.traffic().bytes_sent),
     }
     if device.type == "cuda":
-        states = sum(values[f"mem_{name}_bytes"] for name in ("params", "grads", "optimizer", "gathered_peak"))
+        states = tiers["device"] + footprint.buffers_bytes + footprint.gathered_peak_bytes
         peak = float(torch.cuda.max_memory_allocated(device))
         values["mem_activations_peak_bytes"] = max(0.0, peak - states)
     return values
@@ -76,7 +89,8 @@ def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
         return 0.0
     shape = shape_of(spec)
     if shape is not None:
-        return float(sum(rank_bytes(spec, shape, stage=spec.stage, workers=world_size).values()))
+        kinds = rank_bytes(spec, shape, stage=spec.stage, workers=world_size)
+        return float(sum(sum(tiers.values()) for tiers in kinds.values()))
     metas = engine.tensors().values()
     numel = sum(meta.numel for meta in metas)
     matrices = sum(meta.numel for meta in metas if StateKind.MOMENTUM in (meta.kept or ()))

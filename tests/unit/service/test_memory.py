@@ -17,9 +17,10 @@ from service.domain.memory import (
     unit_numels,
     window_bytes,
 )
+from service.domain.offload import by_tier, fitting_ratio, resting
 from service.domain.planning import plan_spec, rank_bytes
 from service.domain.presets import PRESETS, gpt_numel
-from service.domain.spec import JobSpec, PrecisionSpec
+from service.domain.spec import JobSpec, Offload, PrecisionSpec
 from service.domain.training import TrainingSpec
 
 BF16 = PrecisionSpec(params="bf16", reduce="bf16")
@@ -74,7 +75,7 @@ def test_muon_keeps_one_moment_of_the_matrices_of_the_blocks_and_two_of_the_rest
     spec = JobSpec.model_validate({"model": "gpt-tiny", "stage": 1, "training": {"optimizer": {"name": "muon"}}})
     shape = PRESETS["gpt-tiny"]
     matrices = shape.layers * 12 * shape.width**2
-    kept = rank_bytes(spec, shape, stage=0, workers=1)["optimizer"]
+    kept = rank_bytes(spec, shape, stage=0, workers=1)["optimizer"]["device"]
     assert kept == (4 + 8) * gpt_numel(shape) - 4 * matrices
 
 
@@ -143,12 +144,62 @@ def test_a_plan_has_a_line_for_each_stage_at_each_size_worth_one() -> None:
 
 
 def test_the_recommendation_is_the_least_traffic_that_fits() -> None:
-    stages = {choice.stage: choice for choice in plan_spec(spec(), capacity_bytes=None).choices if choice.workers == 6}
+    choices = [choice for choice in plan_spec(spec(), capacity_bytes=None).choices if choice.workers == 6]
+    needs = {choice.stage: choice.total_bytes for choice in choices if choice.offload == "none"}
     for stage in (1, 2, 3):
-        room = int(stages[stage].total_bytes / 0.9) + 1
-        assert plan_spec(spec(), capacity_bytes=room).recommendation.stage == stage
+        room = int(needs[stage] / 0.9) + 1
+        recommendation = plan_spec(spec(), capacity_bytes=room).recommendation
+        assert (recommendation.stage, recommendation.offload) == (stage, "none")
+    room = int(needs[3] / 0.9) - 1
+    assert plan_spec(spec(), capacity_bytes=room).recommendation.offload == "nvme"
+    asked = plan_spec(spec(offload="nvme"), capacity_bytes=10**12).recommendation
+    assert (asked.stage, asked.offload) == (1, "nvme")
+
+
+STATES = ("params", "grads", "optimizer")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("stage", range(4))
+def test_offload_moves_states_from_tier_to_tier_and_adds_none(stage: int, precision: str) -> None:
+    plan = plan_spec(spec(precision=precision), capacity_bytes=None)
+    at = {choice.offload: choice for choice in plan.choices if (choice.stage, choice.workers) == (stage, 4)}
+    assert set(at) == {"none", "cpu", "nvme"}
+    assert len({choice.states_bytes for choice in at.values()}) == 1
+    for kind in STATES:
+        assert len({sum(choice.bytes_by_kind[kind].values()) for choice in at.values()}) == 1
+        assert set(at["none"].bytes_by_kind[kind]) == {"device"}
+    assert set(at["nvme"].bytes_by_kind["optimizer"]) == {"nvme"}
+    assert set(at["nvme"].bytes_by_kind["grads"]) == {"cpu" if stage >= 2 else "device"}
+    assert set(at["nvme"].bytes_by_kind["params"]) == {"nvme" if stage == 3 else "device"}
+    assert at["nvme"].bytes_by_kind["staging_peak"]["cpu"] < at["nvme"].states_bytes
+
+
+@given(budget=st.integers(0, 10**10), optimizer=st.sampled_from(["cpu", "nvme"]), stage=st.integers(0, 3))
+def test_an_automatic_ratio_is_the_least_that_fits(budget: int, optimizer: str, stage: int) -> None:
+    asked = Offload.model_validate({"optimizer": optimizer, "ratio": "auto"})
+    states = state_bytes(numel=10**8, workers=2, stage=stage, recipe=recipe(BF16, stage=stage))
+    tiers = resting(asked, stage=stage)
+    ratio = fitting_ratio(asked, states, tiers=tiers, passing_bytes=10**8, budget_bytes=budget)
+
+    def near(part: float) -> int:
+        return 10**8 + sum(kind.get("device", 0) for kind in by_tier(states, tiers=tiers, ratio=part).values())
+
+    assert 0 <= ratio <= 1
+    assert near(ratio) <= budget + 3 or ratio == 1
+    assert ratio == 0 or near(ratio - 0.001) > budget - 3
+
+
+def test_a_ratio_of_one_s_own_has_a_line_of_its_own() -> None:
+    plan = plan_spec(spec(offload={"optimizer": "cpu", "params": "none", "ratio": 0.5}), capacity_bytes=None)
+    own = [choice for choice in plan.choices if choice.offload == "cpu, params none, ratio 0.5"]
+    assert len(own) == 16
+    for choice in own:
+        optimizer = choice.bytes_by_kind["optimizer"]
+        assert abs(optimizer["cpu"] - optimizer["device"]) <= 1
+    assert plan.recommendation.offload == "cpu, params none, ratio 0.5"
 
 
 def test_when_nothing_fits_the_plan_says_so_with_the_figures() -> None:
     recommendation = plan_spec(spec(), capacity_bytes=10**6).recommendation
-    assert recommendation.why.startswith("nothing fits: stage 3 on 6 workers needs ")
+    assert recommendation.why.startswith("nothing fits: stage 3, offload nvme on 6 workers needs ")

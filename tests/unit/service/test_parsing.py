@@ -163,6 +163,53 @@ def test_parameters_are_offloaded_at_stage_3_alone() -> None:
     assert "only stage 3" in problem.problem
 
 
+@pytest.mark.parametrize(
+    ("offload", "field", "problem"),
+    [
+        ({"ratio": 0.5}, "offload.ratio", "nothing is offloaded"),
+        ({"ratio": "auto"}, "offload.ratio", "nothing is offloaded"),
+        ({"optimizer": "cpu", "path": "/tmp"}, "offload.path", "nothing is offloaded to nvme"),
+    ],
+)
+def test_an_offload_that_moves_nothing_is_refused(offload: dict[str, Any], field: str, problem: str) -> None:
+    assert refused(tiny(offload=offload))[field].problem == problem
+
+
+@pytest.mark.parametrize("offload", ["cpu", "nvme", {"optimizer": "nvme", "ratio": "auto"}, {"optimizer": "cpu"}])
+@pytest.mark.parametrize("stage", range(4))
+def test_every_stage_takes_every_offload_of_the_optimizer(stage: int, offload: Any) -> None:
+    admit(parse_spec(tiny(stage=stage, offload=offload)), file_exists=None)
+
+
+def test_a_disk_of_other_machines_has_to_be_named() -> None:
+    spec = parse_spec(tiny(stage=3, offload={"params": "nvme"}))
+    with pytest.raises(SpecRefused) as caught:
+        admit(spec, file_exists=None, names_paths=True)
+    assert [problem.field for problem in caught.value.problems] == ["offload.path"]
+    admit(parse_spec(tiny(offload={"optimizer": "nvme", "path": "/nvme"})), file_exists=None, names_paths=True)
+
+
+def test_a_job_that_exceeds_the_memory_it_asks_for_is_refused_with_what_fits() -> None:
+    """58 million parameters: 16 bytes of each are 0.9 GB; on a disk rest all but gradients and parameters."""
+    shape = {"name": "gpt", "layers": 8, "width": 768, "heads": 8}
+    fields: dict[str, Any] = {
+        "model": shape,
+        "stage": 1,
+        "precision": "fp32",
+        "resources": {"memory_gb": 0.9},
+        "training": {"batch_size": 1, "seq_len": 32},
+    }
+    capacity = int(0.9 * 2**30)
+    with pytest.raises(SpecRefused) as caught:
+        admit(parse_spec(fields), file_exists=None, capacity_bytes=capacity)
+    (problem,) = caught.value.problems
+    assert problem.field == "resources.memory_gb"
+    assert "stage 1 on 1 workers needs 9" in problem.problem
+    assert problem.fix == "raise it, or use stage: 0 with offload: nvme, which fits"
+    admit(parse_spec({**fields, "offload": "nvme"}), file_exists=None, capacity_bytes=capacity)
+    admit(parse_spec({**fields, "resources": {}}), file_exists=None, capacity_bytes=capacity)
+
+
 def test_a_sequence_longer_than_the_context_is_refused() -> None:
     problem = refused(tiny(training={"seq_len": 257}))["training.seq_len"]
     assert problem.fix == "use at most 256"
@@ -215,8 +262,6 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
     ("fields", "field"),
     [
         ({"model": {"hf": "gpt2"}}, "model.hf"),
-        ({"offload": "cpu"}, "offload"),
-        ({"offload": {"optimizer": "nvme", "path": "/tmp/x"}}, "offload"),
         ({"engine": "fsdp"}, "engine"),
         ({"ds_config": {}}, "ds_config"),
     ],
