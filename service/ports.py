@@ -74,6 +74,10 @@ class AttemptRows(Protocol):
 
     async def add_token(self, attempt_id: str, token_hash: str) -> None: ...
 
+    async def forget_tokens(self, job_id: str) -> int:
+        """Drops the tokens of attempts whose process is gone."""
+        ...
+
     async def knows_token(self, attempt_id: str, token_hash: str) -> bool: ...
 
 
@@ -84,6 +88,10 @@ class EventRows(Protocol):
 
     async def after(self, job_id: str, after: int, limit: int) -> tuple[Event, ...]: ...
 
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
+        """Drops the oldest of a job beyond the newest `keep`, at most `limit`; returns how many went."""
+        ...
+
 
 class SampleRows(Protocol):
     async def add(self, job_id: str, samples: Sequence[Sample]) -> None:
@@ -92,6 +100,11 @@ class SampleRows(Protocol):
 
     async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
         """At each step the newest generation's value; at most `points` per series, extremes kept."""
+        ...
+
+    async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
+        """Where a series of a job has more than `keep` samples, drops at most `limit` of those that are neither smallest,
+        largest, last nor not finite among their neighbours; returns how many went."""
         ...
 
 
@@ -120,8 +133,8 @@ class LogRows(Protocol):
 
     async def after(self, job_id: str, *, rank: int | None, after: int, limit: int) -> tuple[LogRecord, ...]: ...
 
-    async def prune(self, job_id: str, *, keep: int) -> None:
-        """Drops all but the newest `keep` of a job."""
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
+        """Drops the oldest of a job beyond the newest `keep`, at most `limit`; returns how many went."""
         ...
 
 

@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 LEASE = "reconciler"
 TICK = "tick"
 LEASE_TTL_S = 10.0
-PRUNE_EVERY_S = 60.0
 _WANTS_WORKERS = DRIVEN | {JobState.QUEUED}
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
@@ -49,7 +48,6 @@ class Reconciler:
     leaving: asyncio.Event
     holder: str
     _token: int | None = None
-    _pruned_at: float = 0.0
     _complaints: dict[str, str] = field(default_factory=dict)
     # Launches and removals that failed, by attempt and by job: how often, and when the next try is due.
     _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -85,7 +83,6 @@ class Reconciler:
         for job in jobs:
             if job.deleted_at is not None:
                 await self._guarded(job.id, self._remove(job))
-        await self._prune()
 
     async def _guarded(self, name: str, work: Awaitable[None]) -> None:
         """One job's trouble is not another's, be it a bug of ours; a lost lease ends the tick."""
@@ -343,16 +340,6 @@ class Reconciler:
         except ErasureFailed:
             self._held_back[job_id] = failures + 1, self.clock.monotonic() + backoff_s(failures + 1)
             raise
-
-    async def _prune(self) -> None:
-        if self.clock.monotonic() - self._pruned_at < PRUNE_EVERY_S:
-            return
-        self._pruned_at = self.clock.monotonic()
-        async with self.database.write() as work:
-            await work.notices.prune(keep=self.settings.retained_notices)
-            for job in await work.jobs.open():
-                await work.logs.prune(job.id, keep=self.settings.retained_log_lines)
-            await work.commit()
 
     # ---- leaving ---------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,11 @@ class Settings(BaseSettings):
     # The embedded Ray ends by itself when no service has been there for so long.
     ray_orphan_timeout_s: float = Field(900.0, gt=0)
     retained_notices: int = Field(20_000, ge=100)
-    retained_log_lines: int = Field(100_000, ge=100)  # of each job; the files on the workers keep every line
+    # Of each job, until it is so many days past its end: then lines and log files go, and charts keep 2,000 points.
+    retained_days: float = Field(90.0, gt=0)
+    retained_log_lines: int = Field(100_000, ge=100)
+    retained_events: int = Field(10_000, ge=100)
+    retained_samples: int = Field(50_000, ge=100)  # of each series; thinned beyond that, extremes stay
 
     @field_validator("home")
     @classmethod

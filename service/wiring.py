@@ -41,6 +41,7 @@ from service.metrics import Metrics
 from service.plans import Plans
 from service.ports import Capacity, Launcher, RayHost
 from service.reconciler import Reconciler
+from service.retention import Retention
 from service.settings import Settings
 from service.stream import Stream
 
@@ -61,6 +62,7 @@ class Services:
     stream: Stream
     census: Census
     reconciler: Reconciler
+    retention: Retention
     database: SqlDatabase
     ray: RayHost
     lock: FileLock | None
@@ -92,6 +94,7 @@ class Services:
         await self.stream.start()
         self.ray.begin()
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
+        self.retention.start()
 
     async def readiness(self) -> Readiness:
         """What the census found, and whether the reconciler still looks and the streams still follow."""
@@ -111,6 +114,7 @@ class Services:
         """Drains where nobody has, ends the tasks and the embedded Ray; safe to call twice."""
         await self.drain()
         await self.stream.stop()
+        await self.retention.stop()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -177,6 +181,7 @@ def build(settings: Settings) -> Services:
         stream=Stream(database=database, bus=bus),
         census=Census(database=database, ray=ray),
         reconciler=_reconciler(jobs, attempts, capacity, launcher),
+        retention=Retention(database=database, clock=clock, files=files, settings=settings),
         database=database,
         ray=ray,
         lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,

@@ -200,13 +200,37 @@ async def test_pruning_log_lines_keeps_the_newest_of_each_job(database: Database
     async with database.write() as work:
         await work.logs.add(number(1), 1, lines)
         await work.logs.add(number(2), 1, lines)
-        await work.logs.prune(number(1), keep=3)
-        await work.logs.prune(number(2), keep=10)
+        assert [await work.logs.prune(number(1), keep=3, limit=limit) for limit in (4, 100)] == [4, 3]
+        assert await work.logs.prune(number(2), keep=10, limit=100) == 0
         await work.commit()
     async with database.read() as work:
         kept = await work.logs.after(number(1), rank=None, after=0, limit=100)
         assert [line.text for line in kept] == ["7", "8", "9"]
         assert len(await work.logs.after(number(2), rank=None, after=0, limit=100)) == 10
+
+
+async def test_pruning_events_keeps_the_newest_of_each_job(database: Database) -> None:
+    await store(database, job(1), job(2))
+    async with database.write() as work:
+        for index in (1, 2):
+            for kind in "abcde":
+                await work.events.add(Event(job_id=number(index), kind=kind, at=NOW))
+        assert [await work.events.prune(number(1), keep=2, limit=limit) for limit in (1, 100, 100)] == [1, 2, 0]
+        await work.commit()
+    async with database.read() as work:
+        assert [event.kind for event in await work.events.after(number(1), 0, 100)] == ["d", "e"]
+        assert len(await work.events.after(number(2), 0, 100)) == 5
+
+
+async def test_tokens_of_attempts_that_are_gone_are_forgotten(database: Database) -> None:
+    await store(database, job(1), job(2))
+    async with database.write() as work:
+        for index, released in ((1, True), (2, False)):
+            await work.attempts.add(attempt(index, released=released))
+            await work.attempts.add_token(number(900 + index), "hash")
+        assert [await work.attempts.forget_tokens(number(index)) for index in (1, 2)] == [1, 0]
+        assert not await work.attempts.knows_token(number(901), "hash")
+        assert await work.attempts.knows_token(number(902), "hash")
 
 
 async def test_a_key_that_is_released_may_be_claimed_again(database: Database) -> None:

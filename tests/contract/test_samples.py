@@ -113,3 +113,21 @@ async def test_the_database_downsamples_as_the_domain_does(
     values = [(s.step, s.generation, s.value if math.isfinite(s.value) else None, s.at) for s in made]
     width = bucket_width(first=min(steps), last=max(steps), points=points)
     assert found.points == downsample(values, first=min(steps), width=width)
+
+
+async def test_a_thinned_series_is_shorter_and_keeps_every_extreme(database: Database) -> None:
+    values = {step: math.sin(step) for step in range(1, 1001)} | {400: 99.0, 617: -99.0, 800: math.nan}
+    await store(database, *(sample(step, value) for step, value in values.items()))
+    await store(database, *(sample(step, 1.0, name="lr") for step in range(50)))
+    gone: list[int] = []
+    async with database.write() as work:
+        while not gone or gone[-1]:
+            gone.append(await work.samples.thin(number(1), keep=100, limit=300))
+        await work.commit()
+    (thin,) = await series(database, "loss", points=1)
+    assert all(count <= 300 for count in gone)
+    assert thin.total == 1000 - sum(gone) <= 100
+    assert [(point.min, point.max, point.step) for point in thin.points] == [(-99.0, 99.0, 1000)]
+    (fine,) = await series(database, "loss", points=1000)
+    assert [point.step for point in fine.points if point.value is None] == [800]
+    assert (await series(database, "lr"))[0].total == 50

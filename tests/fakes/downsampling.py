@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from service.domain.series import Point
@@ -40,3 +40,23 @@ def _point(bucket: list[Row]) -> Point:
         generation=generation,
         at=at,
     )
+
+
+Key = tuple[str, str, int, int, int]  # (job, name, rank, generation, step)
+
+
+def thinned(rows: Mapping[Key, float | None], *, first: int, width: int) -> list[Key]:
+    """Which samples go: neither smallest, largest nor last of their bucket, nor its first that is not finite."""
+    buckets: dict[int, list[Key]] = {}
+    for key in rows:
+        buckets.setdefault((key[4] - first) // width, []).append(key)
+    gone: list[Key] = []
+    for keys in buckets.values():
+        stay = {max(keys, key=lambda key: (key[4], key[3]))}
+        finite = {key: value for key in keys if (value := rows[key]) is not None}
+        if finite:
+            stay.add(min(finite, key=lambda key: (finite[key], key[4])))
+            stay.add(min(finite, key=lambda key: (-finite[key], key[4])))
+        stay.update(sorted((key for key in keys if rows[key] is None), key=lambda key: key[4])[:1])
+        gone += [key for key in keys if key not in stay]
+    return gone

@@ -23,7 +23,7 @@ from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
 from service.domain.series import GROUP_RANK, Series, bucket_width
 from service.domain.wire import LogLine, Sample
-from tests.fakes.downsampling import downsample
+from tests.fakes.downsampling import downsample, thinned
 
 SampleKey = tuple[str, str, int, int, int]
 
@@ -192,6 +192,16 @@ class Attempts(Rows):
     async def add_token(self, attempt_id: str, token_hash: str) -> None:
         self.shelves.tokens.add((attempt_id, token_hash))
 
+    async def forget_tokens(self, job_id: str) -> int:
+        kept = {pair for pair in self.shelves.tokens if not self._over(job_id, pair[0])}
+        gone = len(self.shelves.tokens) - len(kept)
+        self.shelves.tokens = kept
+        return gone
+
+    def _over(self, job_id: str, attempt_id: str) -> bool:
+        attempt = self.shelves.attempts[attempt_id]
+        return attempt.job_id == job_id and attempt.released
+
     async def knows_token(self, attempt_id: str, token_hash: str) -> bool:
         return (attempt_id, token_hash) in self.shelves.tokens
 
@@ -207,6 +217,12 @@ class Events(Rows):
         found = [event for event in self.shelves.events if event.job_id == job_id and event.id > after]
         return tuple(found[:limit])
 
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
+        own = [event.id for event in self.shelves.events if event.job_id == job_id]
+        gone = set(own[: max(0, len(own) - keep)][:limit])
+        self.shelves.events = [event for event in self.shelves.events if event.id not in gone]
+        return len(gone)
+
 
 class Samples(Rows):
     async def add(self, job_id: str, samples: Sequence[Sample]) -> None:
@@ -220,6 +236,18 @@ class Samples(Rows):
         rows = {key: row for key, row in self.shelves.samples.items() if key[0] == job_id and key[4] >= from_step}
         found = sorted({key[1] for key in rows if not names or key[1] in names})
         return tuple(series for name in found for series in self._of_name(name, rows, points))
+
+    async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
+        gone: list[SampleKey] = []
+        for series in {key[1:3] for key in self.shelves.samples if key[0] == job_id}:
+            rows = {k: row for k, row in self.shelves.samples.items() if k[0] == job_id and k[1:3] == series}
+            if len(rows) > keep:
+                steps = [key[4] for key in rows]
+                width = bucket_width(first=min(steps), last=max(steps), points=max(1, keep // 4))
+                gone += thinned({k: value for k, (value, _) in rows.items()}, first=min(steps), width=width)
+        for key in gone[:limit]:
+            del self.shelves.samples[key]
+        return len(gone[:limit])
 
     def _of_name(self, name: str, rows: dict[SampleKey, tuple[float | None, datetime]], points: int) -> list[Series]:
         named = {key: row for key, row in rows.items() if key[1] == name}
@@ -269,10 +297,11 @@ class Logs(Rows):
         own = [line for line in self.shelves.logs if line.job_id == job_id and line.id > after]
         return tuple(line for line in own if rank is None or line.rank == rank)[:limit]
 
-    async def prune(self, job_id: str, *, keep: int) -> None:
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
         own = [line.id for line in self.shelves.logs if line.job_id == job_id]
-        gone = set(own[: max(0, len(own) - keep)])
+        gone = set(own[: max(0, len(own) - keep)][:limit])
         self.shelves.logs = [line for line in self.shelves.logs if line.id not in gone]
+        return len(gone)
 
 
 class Keys(Rows):

@@ -45,6 +45,10 @@ class SqlAttempts:
     async def add_token(self, attempt_id: str, token_hash: str) -> None:
         await self._connection.execute(_TOKENS.insert().values(attempt_id=attempt_id, token_hash=token_hash))
 
+    async def forget_tokens(self, job_id: str) -> int:
+        gone = sa.select(_T.c.id).where(_T.c.job_id == job_id, _T.c.released.is_(True))
+        return (await self._connection.execute(_TOKENS.delete().where(_TOKENS.c.attempt_id.in_(gone)))).rowcount
+
     async def knows_token(self, attempt_id: str, token_hash: str) -> bool:
         if not askable(attempt_id):
             return False

@@ -53,6 +53,25 @@ ORDER BY b.rank, b.bucket
 """
 
 
+_CROWDED = """
+SELECT name, rank, MIN(step) AS first, MAX(step) AS last FROM samples WHERE job_id = :job_id
+GROUP BY name, rank HAVING COUNT(*) > :keep ORDER BY name, rank
+"""
+# At most four of a bucket stay: its smallest, largest and last, and the first that is not finite.
+STAY = 4
+_THIN = """
+DELETE FROM samples WHERE (job_id, name, rank, generation, step) IN (
+    SELECT job_id, name, rank, generation, step FROM (
+        SELECT job_id, name, rank, generation, step,
+               ROW_NUMBER() OVER (PARTITION BY {bucket}, value IS NULL ORDER BY value, step) AS from_low,
+               ROW_NUMBER() OVER (PARTITION BY {bucket}, value IS NULL ORDER BY value DESC, step) AS from_high,
+               ROW_NUMBER() OVER (PARTITION BY {bucket} ORDER BY step DESC, generation DESC) AS from_last
+        FROM samples WHERE job_id = :job_id AND name = :name AND rank = :rank
+    ) AS ranked WHERE from_low > 1 AND from_high > 1 AND from_last > 1 LIMIT :limit
+)
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Span:
     """The steps of one name, and whether a rollback made generations overlap in them."""
@@ -98,6 +117,19 @@ class SqlSamples:
         for one in _spans(found.mappings().all()):
             series += await self._of_name(job_id, one, points)
         return tuple(series)
+
+    async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
+        gone = 0
+        crowded = await self._connection.execute(sa.text(_CROWDED), {"job_id": job_id, "keep": keep})
+        for row in crowded.mappings().all():
+            width = bucket_width(first=row["first"], last=row["last"], points=max(1, keep // STAY))
+            # The numbers are ours, and the driver would take two uses of one parameter for two expressions.
+            query = sa.text(_THIN.format(bucket=f"(step - {row['first']}) / {width}"))
+            values = {"job_id": job_id, "name": row["name"], "rank": row["rank"], "limit": limit - gone}
+            gone += (await self._connection.execute(query, values)).rowcount
+            if gone >= limit:
+                break
+        return gone
 
     async def _of_name(self, job_id: str, span: _Span, points: int) -> list[Series]:
         chosen = _NEWEST if span.overlaps else _ALL

@@ -42,6 +42,9 @@ class SqlEvents:
         found = (await self._connection.execute(query)).mappings()
         return tuple(Event(**{**row, "payload": json.loads(row["payload"])}) for row in found)
 
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
+        return await _prune(self._connection, _E, job_id, keep=keep, limit=limit)
+
 
 class SqlLogs:
     def __init__(self, connection: AsyncConnection) -> None:
@@ -68,7 +71,12 @@ class SqlLogs:
             query = query.where(_L.c.rank == rank)
         return tuple(LogRecord(**row) for row in (await self._connection.execute(query)).mappings())
 
-    async def prune(self, job_id: str, *, keep: int) -> None:
-        own = sa.select(_L.c.id).where(_L.c.job_id == job_id).order_by(_L.c.id.desc())
-        oldest = own.offset(keep).limit(1).scalar_subquery()
-        await self._connection.execute(_L.delete().where(_L.c.job_id == job_id, _L.c.id <= oldest))
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
+        return await _prune(self._connection, _L, job_id, keep=keep, limit=limit)
+
+
+async def _prune(connection: AsyncConnection, table: sa.Table, job_id: str, *, keep: int, limit: int) -> int:
+    own = sa.select(table.c.id).where(table.c.job_id == job_id)
+    newest_to_go = own.order_by(table.c.id.desc()).offset(keep).limit(1).scalar_subquery()
+    oldest = own.where(table.c.id <= newest_to_go).order_by(table.c.id).limit(limit)
+    return (await connection.execute(table.delete().where(table.c.id.in_(oldest)))).rowcount
