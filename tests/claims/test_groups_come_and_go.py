@@ -17,7 +17,7 @@ from torch import nn
 from tests.claims.ranks import join, on_ranks, world_group
 from tests.claims.training import gpt, plain_curve, train_step, zero_engine
 from workers.engine.states import StateKind
-from workers.engine.zero.collectives import GroupGone
+from workers.engine.zero.collectives import Collectives, GroupGone
 
 DOOMED = 2
 
@@ -40,6 +40,33 @@ def _let_go(rank: int, world: int, folder: str) -> list[bool]:
 
 def test_nothing_of_the_engine_keeps_a_destroyed_group_alive(tmp_path: Path) -> None:
     assert on_ranks(2, _let_go, str(tmp_path)) == [[True] * 4] * 2
+
+
+def _two_queues(rank: int, world: int, folder: str) -> tuple[list[bool], int]:
+    """On a device whose collectives run on queues there is a second group, for reductions; none runs here."""
+    freed = []
+    for number, owner_first in enumerate((True, False)):
+        collectives = Collectives(world_group(), torch.device("meta"))
+        second = weakref.ref(collectives._reduction_group())
+        # Nobody leaves before everybody has come.
+        dist.barrier(group=world_group())
+        assert second() is not world_group()
+        if owner_first:
+            dist.destroy_process_group()
+            with pytest.raises(GroupGone):
+                collectives._reduction_group()
+            collectives.close()
+            join(Path(folder), f"queues-{number}", rank=rank, world=world)
+        else:
+            collectives.close()
+        freed.append(second() is None)
+    shared = torch.ones(1)
+    dist.all_reduce(shared, group=world_group())
+    return freed, int(shared)
+
+
+def test_the_queue_of_reductions_goes_with_its_owners_group_or_with_the_engine(tmp_path: Path) -> None:
+    assert on_ranks(2, _two_queues, str(tmp_path)) == [([True, True], 2)] * 2
 
 
 def _lose_a_peer(rank: int, world: int, stage: int, folder: str) -> tuple[float, list[tuple[float, float]]]:

@@ -153,9 +153,11 @@ class GroupOwner:
 
     def abort(self) -> None:
         """Make whatever waits in a collective or in the store fail now, here and at the peers."""
-        if self._device.type == "cuda" and dist.is_initialized():
-            with suppress(RuntimeError):
-                self.group._get_backend(self._device).abort()
+        if self._device.type == "cuda":
+            # Every group of this process lives in the default one: the engine's queue of reductions too.
+            for group in list(distributed_c10d._world.pg_map):
+                with suppress(RuntimeError):
+                    group._get_backend(self._device).abort()
         # gloo has no abort that frees anybody: its connected sockets are shut down, never its listening one.
         for connection in _connections():
             # A connection that closes meanwhile has no names any more, and needs no end.

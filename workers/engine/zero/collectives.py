@@ -61,13 +61,17 @@ class Pending:
 
 
 class Collectives:
-    """One rank's view of its data-parallel group. Holds the group weakly: its owner alone decides when it dies."""
+    """One rank's view of its data-parallel group. Holds the group weakly: its owner alone decides when it dies.
+
+    The queue of reductions is a group of its own, held weakly too: destroying the default group destroys both.
+    """
 
     def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
         self._group: weakref.ref[dist.ProcessGroup] | None = weakref.ref(group)
         self.rank, self.world = group.rank(), group.size()
         self._exchanges = device.type == "cpu"
-        self._reductions = None if self._exchanges else _second_queue(group)
+        second = None if self._exchanges else _second_queue(group)
+        self._reductions = None if second is None else weakref.ref(second)
         self.device = device
         self._tags = _TAGS.setdefault(group, count(1))
         self._elements: dict[str, int] = {}
@@ -158,11 +162,11 @@ class Collectives:
         self._waits = former._waits
 
     def close(self) -> None:
-        """Leave the group. What this object made itself is destroyed; the group is its owner's."""
-        self._group = None
-        reductions, self._reductions = self._reductions, None
-        if reductions is not None:
-            dist.destroy_process_group(reductions)
+        """Leave the group. The second queue, made here, is destroyed where the owner has not done so with its own."""
+        second = self._reductions() if self._reductions is not None else None
+        self._group = self._reductions = None
+        if second is not None:
+            dist.destroy_process_group(second)
 
     def _alive(self) -> dist.ProcessGroup:
         group = self._group() if self._group is not None else None
@@ -171,7 +175,10 @@ class Collectives:
         return group
 
     def _reduction_group(self) -> dist.ProcessGroup:
-        return self._reductions or self._alive()
+        second = self._reductions() if self._reductions is not None else self._alive()
+        if second is None:
+            raise GroupGone
+        return second
 
     def _by_rank(self, landing: Tensor, *, own: Tensor) -> list[Tensor]:
         """The parts of all ranks in order: those that landed, and this rank's own where it lies."""
