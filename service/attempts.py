@@ -194,7 +194,7 @@ def _event(job: Job, attempt: Attempt, report: EventReport) -> Event:
         attempt=attempt.number,
         generation=generation,
         step=report.step,
-        payload=plain(report.payload),
+        payload=plain({name: value for name, value in report.payload.items() if name != "message"}),
     )
 
 

@@ -11,9 +11,13 @@ from types import MappingProxyType
 from service.domain.attempt import FAILURE_BUDGET, Attempt, backoff_s
 from service.domain.event import Event
 from service.domain.job import Intent, Job, JobState, Progress, Trigger, apply
+from service.domain.log import bounded
 from service.domain.wire import Heartbeat, Outcome, Phase, Sample
 
 S, T = JobState, Trigger
+
+# How every note of a controller begins, behind the reason that it is added to.
+NOTE_MARK = "; waiting for "
 
 # The triggers that bring a job from its state to the phase that its controller reports; absent: nothing to do.
 PHASE_TRIGGERS: Mapping[tuple[JobState, Phase], tuple[Trigger, ...]] = MappingProxyType(
@@ -57,7 +61,15 @@ def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sampl
     for trigger in _triggers(job, beat.phase):
         reason = _REASONS[trigger].format(workers=beat.world_size, step=beat.step)
         change = change.then(trigger, now=now, reason=reason, workers=beat.world_size)
-    return change
+    return replace(change, job=_noted(change.job, beat))
+
+
+def _noted(job: Job, beat: Heartbeat) -> Job:
+    """What the attempt waits for stands behind the reason for as long as it does."""
+    if beat.outcome is not None or job.state not in (S.STARTING, S.RUNNING, S.RESIZING, S.RECOVERING):
+        return job
+    reason = job.reason.partition(NOTE_MARK)[0]
+    return replace(job, reason=f"{reason}; {bounded(beat.note)}" if beat.note else reason)
 
 
 def is_late(job: Job, attempt: Attempt, beat: Heartbeat) -> bool:

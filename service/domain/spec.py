@@ -273,6 +273,14 @@ class StartFrom(Value):
         return self
 
 
+class HangSpec(Value):
+    """What counts as a death: no step within `step_s` (auto: by the recent steps, and more for a first one), or no word
+    of a worker's process within `silence_s`."""
+
+    step_s: Literal["auto"] | Annotated[float, Field(gt=0, le=10**6)] = "auto"
+    silence_s: float = Field(15.0, ge=1, le=10**6)
+
+
 class JobSpec(Value):
     """The whole of it; `JobSpec.model_validate(document)` fills defaults and widens short forms."""
 
@@ -289,6 +297,7 @@ class JobSpec(Value):
     training: TrainingSpec = TrainingSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     start_from: StartFrom | None = Field(None, alias="from")
+    hang: HangSpec = HangSpec()
     priority: int = Field(50, ge=0, le=100)
     ds_config: dict[str, Any] | None = None
 

@@ -92,6 +92,8 @@ class Outcome(Message):
 
 
 class Heartbeat(Message):
+    """`note`: what the attempt waits for just now, in a sentence that a user can act on."""
+
     protocol: int = PROTOCOL
     job_id: str
     attempt_id: str
@@ -103,6 +105,7 @@ class Heartbeat(Message):
     facts_from: int = 0
     facts: tuple[Fact, ...] = ()
     outcome: Outcome | None = None
+    note: str = ""
     at: AwareDatetime
 
 

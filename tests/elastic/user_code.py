@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ class Paced(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         time.sleep(float(self.pace_file.read_text()))
+        # A test may hold one process here, and it stays until it is ended.
+        while self.pace_file.with_name(f"hold-{os.getpid()}").exists():
+            time.sleep(0.05)
         x = self.table(tokens[:, :-1])
         for block in self.blocks:
             x = x + torch.tanh(block(self.dropout(x)))

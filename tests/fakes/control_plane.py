@@ -111,6 +111,7 @@ class Controller:
         generation: int = 1,
         facts: tuple[Fact, ...] = (),
         outcome: Outcome | None = None,
+        note: str = "",
     ) -> Orders:
         beat = Heartbeat(
             job_id=self.job_id,
@@ -123,6 +124,7 @@ class Controller:
             facts_from=self.facts_from,
             facts=facts,
             outcome=outcome,
+            note=note,
             at=self.plane.clock.now(),
         )
         orders = await self.plane.attempts.heartbeat(self.attempt_id, self.token, beat)

@@ -12,14 +12,16 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from service.domain.wire import Brief, Outcome
-from workers.controller.adoption import present_generation
-from workers.controller.generation import Cause, Generation, origin_after_loss, stopped_at
+from workers.controller import ending, hang
+from workers.controller.formation import Formation
+from workers.controller.generation import Generation, stopped_at
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.inbox import News, sort
+from workers.controller.progress import Progress
 from workers.controller.recruits import Recruits
 from workers.controller.rendezvous import MeetingPoint
 from workers.controller.sizing import Resize, next_members, regrouped
-from workers.controller.state import Purpose, State, phase
+from workers.controller.state import Course, Move, Purpose, State, phase
 from workers.controller.timeline import Timeline, worker_reports
 from workers.controller.uplink import Standing, Uplink
 from workers.worker.messages import (
@@ -28,13 +30,9 @@ from workers.worker.messages import (
     CheckpointNews,
     Crashed,
     Finished,
-    FromDisk,
     FromMembers,
-    Inventory,
-    Join,
     Joined,
     Left,
-    Origin,
     Resumed,
     Save,
     Saved,
@@ -45,11 +43,8 @@ from workers.worker.messages import (
 log = logging.getLogger(__name__)
 
 TURN_S = 0.1
-# A survivor that does not say in this time what it holds is taken for dead.
-ANSWER_S = 30.0
 FORM_S = 600.0
-# Generations lost one after another without a new step, before the attempt gives up.
-LOSSES = 10
+SAVE_S = 1800.0
 
 
 class Controller:
@@ -69,21 +64,17 @@ class Controller:
         self._group = group
         self._meeting_point = meeting_point
         self._clock = clock
+        self._course = Course(clock=clock)
+        self._progress = Progress(brief.spec.hang, clock=clock)
+        self._formation = Formation(group=group, meeting_point=meeting_point, progress=self._progress)
         self._recruits = Recruits(group, clock=clock)
         self._timeline = Timeline(uplink, now=lambda: datetime.now(UTC))
-        self._state = State.GATHERING
-        self._since = clock()
-        self._cause: Cause = "start"
         self._purpose: Purpose = "resize"
-        self._generation: Generation | None = None
-        self._number = 0
-        self._origin: Origin = FromDisk()
-        self._step = 0
-        self._furthest = -1
-        self._losses = 0
         self._requested: str | None = None
         self._disowned = False
         self._leave_wanted = False
+        self._given_up: str | None = None
+        self._note: str | None = None
         self._outcome: Outcome | None = None
 
     def leave(self) -> None:
@@ -92,16 +83,16 @@ class Controller:
 
     def adopt(self, found: Sequence[Adopted]) -> None:
         """Go on with what an earlier controller left: as it is where it makes steps, else from what it holds."""
-        generation = self._generation = present_generation(found)
+        generation = self._formation.adopt(found)
         if generation is None:
             return
-        self._number = generation.number
-        self._advance(max(each.step for each in found))
+        self._progress.advance(max(each.step for each in found))
         if generation.stands:
-            self._timeline.adopted(generation, self._step)
-            self._enter(State.RUNNING)
+            self._timeline.adopted(generation, self._progress.step)
+            self._course.move(Move.ADOPT)
+            self._progress.begin()
         else:
-            self._collect(generation)
+            self._collect()
 
     def run(self) -> Outcome:
         try:
@@ -117,29 +108,26 @@ class Controller:
 
     def _turn(self) -> None:
         haul = self._group.poll(TURN_S)
-        found = sort(haul.reports, generation=self._number)
+        found = sort(haul.reports, generation=self._formation.number)
         if found.samples:
             self._uplink.samples(found.samples)
         if found.lines:
             self._uplink.logs(found.lines)
-        self._advance(found.step)
+        if found.step >= 0:
+            self._progress.advance(found.step, step_s=found.step_s)
         for worker, news in found.news:
             self._hear(worker, news)
         for death in haul.deaths:
             self._lose(death)
+        self._end_silent()
         self._disowned |= haul.disowned
         self._meeting_point.keep_alive()
         self._obey()
         self._decide()
         self._uplink.show(self._standing())
 
-    def _advance(self, step: int) -> None:
-        self._step = step if step >= 0 else self._step
-        if step > self._furthest:
-            self._furthest, self._losses = step, 0
-
     def _hear(self, worker: str, news: News) -> None:
-        generation = self._generation
+        generation = self._formation.generation
         if isinstance(news, Crashed):
             self._crashed(worker, news)
         elif isinstance(news, CheckpointNews):
@@ -158,58 +146,77 @@ class Controller:
     def _answered(self, generation: Generation, worker: str, answer: Stopped | Broken | Finished) -> None:
         generation.answers[worker] = answer
         if not isinstance(answer, Broken):
-            self._advance(answer.step)
-        elif self._state is not State.COLLECTING:
+            self._progress.advance(answer.step)
+        elif self._course.state is not State.COLLECTING:
             log.warning("generation %d broke at worker %s: %s", generation.number, worker, answer.error)
-            self._collect(generation)
+            self._collect()
 
     def _crashed(self, worker: str, crash: Crashed) -> None:
-        """In a generation it is the job's failure; a recruit's alone is not, unless nobody got further."""
+        """In a generation the job fails, unless a machine failed; a recruit's counts only where nobody got further."""
         self._timeline.crashed(worker, crash)
-        if self._generation is None or worker in self._generation.participants:
-            cause = "user" if crash.cause == "user" else "system"
-            self._end(Outcome(result="failed", cause=cause, reason=crash.reason))
+        if worker not in self._group:
             return
-        self._group.end(worker)
-        self._recruits.failed(worker, crash.reason)
+        if crash.cause == "machine":
+            self._lose_alive(worker, crash.reason)
+        elif self._formation.generation is None or self._formation.takes_part(worker):
+            self._end(ending.crashed(crash.cause, crash.reason))
+        else:
+            self._group.end(worker)
+            self._recruits.failed(worker, crash.reason)
 
     def _of_checkpoint(self, news: CheckpointNews) -> None:
         self._timeline.of_checkpoint(news)
         # A save that was taken before the stop may end after it.
-        awaited = self._state is State.SAVING and (news.generation, news.step) == (self._number, self._step)
+        now = (self._formation.number, self._progress.step)
+        awaited = self._course.state is State.SAVING and (news.generation, news.step) == now
         if isinstance(news, Saved) and awaited:
-            self._end(Outcome(result="paused", reason=f"checkpoint of step {news.step} saved"))
+            self._end(ending.saved(step=news.step, given_up=self._given_up))
         elif isinstance(news, SaveFailed) and (awaited or news.step == self._brief.spec.training.steps):
-            self._end(Outcome(result="failed", cause="machine", reason=news.reason))
+            self._end(ending.not_saved(news.reason))
+
+    def _lose_alive(self, worker: str, reason: str) -> None:
+        """It is there, but of no use any more."""
+        hand = self._group[worker]
+        self._group.end(worker)
+        self._lose(Death(hand=hand, reason=reason))
+
+    def _end_silent(self) -> None:
+        """A warm worker's reports are fetched without its training thread: silence is a stopped or cut off process."""
+        limit_s = self._brief.spec.hang.silence_s
+        for hand in list(self._group):
+            if hand.ready is not None and hand.silent_s > limit_s:
+                self._lose_alive(hand.id, f"its process has not answered for {hand.silent_s:.0f} s")
 
     def _lose(self, death: Death) -> None:
-        """A member's death ends its generation; a recruit's only delays the next."""
-        generation = self._generation
-        if generation is None or death.hand.id not in generation.participants:
+        """The death of one that takes part ends the generation; a recruit's only delays the next."""
+        if not self._formation.takes_part(death.hand.id):
             self._recruits.failed(death.hand.id, death.reason)
             return
-        if isinstance(generation.answers.get(generation.speaker), Finished) or death.hand.id not in generation.members:
+        generation = self._formation.present
+        if isinstance(generation.answers.get(generation.speaker), Finished):
             return
         log.warning("worker %s was lost: %s", death.hand.id, death.reason)
-        rank = generation.rank(death.hand.id)
-        self._timeline.lost(death, rank=rank, step=self._step, generation=generation.number)
-        self._collect(generation)
+        self._timeline.lost(death, step=self._progress.step, generation=generation)
+        self._collect()
 
     def _obey(self) -> None:
         orders = self._uplink.orders
         if self._uplink.superseded or self._disowned:
-            self._end(Outcome(result="superseded", reason="another attempt has taken over"))
+            self._end(ending.SUPERSEDED)
         elif orders.action == "cancel":
-            self._end(Outcome(result="cancelled"))
+            self._end(ending.CANCELLED)
         elif self._leave_wanted:
-            self._end(Outcome(result="paused", reason="the controller was told to end"))
-        elif orders.action in ("pause", "leave") and self._state is State.GATHERING:
-            self._end(Outcome(result="paused", reason="nothing ran yet"))
-        elif self._state is State.RUNNING and orders.action in ("pause", "leave"):
-            self._stop("pause" if orders.action == "pause" else "leave")
-        elif self._state is State.RUNNING and orders.checkpoint_request not in (None, self._requested):
+            self._end(ending.TOLD_TO_END)
+        elif self._course.state is State.RUNNING and self._exit is not None:
+            self._stop(self._exit)
+        elif self._course.state is State.RUNNING and orders.checkpoint_request not in (None, self._requested):
+            # The service repeats it until it is met, or has failed and may be made anew.
             self._requested = orders.checkpoint_request
-            self._tell_speaker("save", self._number, self._requested)
+            self._tell_speaker("save", self._requested)
+
+    @property
+    def _exit(self) -> Purpose | None:
+        return ending.exit_wanted(self._uplink.orders, given_up=self._given_up)
 
     def _end(self, outcome: Outcome) -> None:
         if self._outcome is None:
@@ -220,179 +227,174 @@ class Controller:
 
     def _decide(self) -> None:
         """Until nothing changes: what follows from what is known already should not wait for the next turn."""
-        before = None
-        while self._outcome is None and self._state is not before:
-            before = self._state
-            self._act()
-
-    def _act(self) -> None:
-        act: dict[State, Callable[[], None]] = {
+        acts: dict[State, Callable[[], None]] = {
             State.GATHERING: self._gather,
             State.FORMING: self._watch_forming,
             State.RUNNING: self._watch_running,
             State.STOPPING: self._watch_stopping,
             State.COLLECTING: self._watch_collecting,
-            State.SAVING: lambda: None,
+            State.SAVING: self._watch_saving,
         }
-        act[self._state]()
+        before = None
+        while self._outcome is None and self._course.state is not before:
+            before = self._course.state
+            acts[before]()
 
     @property
     def _desired(self) -> int:
         return max(1, self._uplink.orders.workers)
 
-    def _living(self, workers: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(worker for worker in workers if worker in self._group)
-
     def _gather(self) -> None:
-        """No generation runs: begin, or go on with those that are left, as soon as they are enough."""
-        survivors = self._living(self._generation.members) if self._generation else ()
-        givers = self._living(self._generation.leavers) if self._generation else ()
-        self._recruits.fill(self._desired + len(givers), (*survivors, *givers))
+        """No generation runs: begin, or go on with those that are left, as soon as they are enough.
+
+        Where the attempt is to end, those who hold the state form once more, however few, so that it can be saved.
+        """
+        exits, (survivors, givers) = self._exit is not None, self._formation.left()
+        there = (*survivors, *givers)
+        if exits and not self._formation.somebody_holds_state:
+            self._end(ending.nothing_to_save(given_up=self._given_up, furthest=self._progress.furthest))
+            return
+        if not exits:
+            self._recruits.fill(self._desired + len(givers), there)
         resize = regrouped(
             survivors,
             givers,
-            self._recruits.crew((*survivors, *givers)),
+            self._recruits.crew(there),
             desired=self._desired,
-            minimum=min(self._brief.spec.workers.min, self._desired),
+            minimum=1 if exits else min(self._brief.spec.workers.min, self._desired),
             waited_s=self._recruits.waited_s(),
         )
         if resize is not None:
-            self._form(resize, self._cause, self._origin)
+            self._form(resize)
+        elif self._given_up is None:
+            missing_s, note = self._recruits.missing_s, self._recruits.note()
+            self._given_up = ending.hopeless(missing_s=missing_s, note=note, failures=self._recruits.hopeless)
 
-    def _form(self, resize: Resize, cause: Cause, origin: Origin) -> None:
-        before = len(self._generation.members) if self._generation is not None else 0
-        self._number += 1
+    def _form(self, resize: Resize) -> None:
         self._requested = None
-        self._generation = Generation(
-            number=self._number,
-            members=resize.members,
-            leavers=resize.leavers,
-            cause=cause,
-            before=before,
-            step_before=self._step,
-        )
-        join = Join(
-            generation=self._number,
-            members=resize.members,
-            nodes=tuple(self._group[worker].node for worker in resize.members),
-            leavers=resize.leavers,
-            store=self._meeting_point.address(),
-            origin=origin,
-        )
-        for worker in self._generation.participants:
-            self._group.tell(worker, "order", join)
-        self._enter(State.FORMING)
+        self._formation.form(resize)
+        self._course.move(Move.FORM)
 
     def _watch_forming(self) -> None:
-        generation = self._present()
+        generation = self._formation.present
         if generation.stands and not any(leaver in self._group for leaver in generation.leavers):
             steps = [joined.step for joined in generation.joined.values()]
-            self._step = max([*steps, *(resumed.step for resumed in generation.resumed.values())])
+            self._progress.go_to(max([*steps, *(resumed.step for resumed in generation.resumed.values())]))
+            self._progress.begin()
             self._recruits.joined()
-            self._enter(State.RUNNING)
-        elif self._clock() - self._since > FORM_S:
+            self._course.move(Move.STAND)
+        elif self._course.for_s > FORM_S:
             log.error("generation %d did not form in %.0f s", generation.number, FORM_S)
-            self._collect(generation)
+            self._collect()
 
     def _watch_running(self) -> None:
-        generation = self._present()
+        generation = self._formation.present
         self._tell_cost(generation)
         if isinstance(generation.answers.get(generation.speaker), Finished):
-            self._end(Outcome(result="succeeded"))
+            self._end(ending.SUCCEEDED)
             return
         self._recruits.fill(self._desired, generation.members)
         crew = self._recruits.crew(generation.members)
+        if self._end_hung(generation):
+            return
         if next_members(crew, desired=self._desired, waited_s=self._recruits.waited_s()) is not None:
             self._stop("resize")
 
     def _stop(self, purpose: Purpose) -> None:
         self._purpose = purpose
-        self._tell_speaker("stop", self._number)
-        self._enter(State.STOPPING)
+        self._tell_speaker("stop")
+        self._course.move(Move.STOP)
 
     def _watch_stopping(self) -> None:
-        generation = self._present()
+        generation = self._formation.present
         self._tell_cost(generation)
         if isinstance(generation.answers.get(generation.speaker), Finished):
-            self._end(Outcome(result="succeeded"))
+            self._end(ending.SUCCEEDED)
         elif generation.everybody(Stopped):
-            self._step = stopped_at(generation.answers)
+            self._progress.go_to(stopped_at(generation.answers))
             if self._purpose == "resize":
                 self._resize(generation)
             else:
                 for worker in generation.members:
-                    self._group.tell(worker, "order", Save(generation=self._number))
-                self._enter(State.SAVING)
+                    self._group.tell(worker, "order", Save(generation=generation.number))
+                self._course.move(Move.SAVE)
+        else:
+            self._end_hung(generation)
+
+    def _watch_saving(self) -> None:
+        if self._course.for_s > SAVE_S:
+            reason = f"the checkpoint of step {self._progress.step} was not published within {SAVE_S:.0f} s"
+            self._end(ending.not_saved(reason))
+
+    def _end_hung(self, generation: Generation) -> bool:
+        """No step within the limit: whoever is the cause of it is taken for dead."""
+        waited_s, limit_s = self._progress.waited_s, self._progress.limit_s
+        if waited_s < limit_s:
+            return False
+        wheres = self._group.where(generation.members)
+        found = hang.judge(generation.members, wheres, waited_s=waited_s, limit_s=limit_s)
+        if found is None:
+            return False
+        log.error("generation %d hangs: %s", generation.number, found.report)
+        self._timeline.hung(found, step=self._progress.step, generation=generation)
+        for worker in found.culprits:
+            if worker in self._group:
+                self._lose_alive(worker, f"hung: {found.report}")
+        if not found.culprits:
+            self._collect()
+        return True
 
     def _resize(self, generation: Generation) -> None:
         """Everybody stands at one boundary: the next generation, by what is desired now."""
         crew = self._recruits.crew(generation.members)
         resize = next_members(crew, desired=self._desired, waited_s=self._recruits.waited_s())
-        origin = FromMembers(step=self._step, holders=generation.members)
-        self._form(resize or Resize(members=generation.members), "resize", origin)
+        self._formation.cause = "resize"
+        self._formation.origin = FromMembers(step=self._progress.step, holders=generation.members)
+        self._form(resize or Resize(members=generation.members))
 
-    def _collect(self, generation: Generation) -> None:
-        """End the generation's collectives, and ask everybody what is left."""
-        if self._state is State.COLLECTING:
-            return
-        for worker in generation.participants:
-            self._group.tell(worker, "abort", generation.number)
-            if not isinstance(generation.answers.get(worker), Broken):
-                self._group.tell(worker, "order", Inventory(generation=generation.number))
-        self._enter(State.COLLECTING)
+    def _collect(self) -> None:
+        if self._course.state is not State.COLLECTING:
+            self._formation.call_the_roll()
+            self._course.move(Move.LOSE)
 
     def _watch_collecting(self) -> None:
-        generation = self._present()
-        left = [worker for worker in generation.participants if worker in self._group]
-        silent = [worker for worker in left if not isinstance(generation.answers.get(worker), Broken)]
-        if silent and self._clock() - self._since < ANSWER_S:
+        silent = self._formation.silent()
+        if silent and self._course.for_s < self._progress.answer_s:
             return
         for worker in silent:
-            log.error("worker %s says nothing %.0f s after generation %d ended", worker, ANSWER_S, generation.number)
+            log.error("worker %s says nothing %.0f s after its generation ended", worker, self._course.for_s)
             self._group.end(worker)
-        self._recover(generation)
-
-    def _recover(self, generation: Generation) -> None:
-        answers = {worker: answer for worker, answer in generation.answers.items() if worker in self._group}
-        self._origin = origin_after_loss(answers)
-        self._advance(max((answer.step for answer in answers.values()), default=-1))
-        for leaver in generation.leavers:
-            if not (isinstance(self._origin, FromMembers) and leaver in self._origin.holders):
-                self._group.end(leaver)
-        self._losses += 1
-        if self._losses > LOSSES:
-            reason = f"{self._losses} generations in a row were lost at step {self._step} without a new step"
-            self._end(Outcome(result="failed", cause="machine", reason=reason))
-            return
-        self._cause = "recover"
-        self._enter(State.GATHERING)
+        self._formation.count()
+        self._progress.losses += 1
+        outcome = ending.too_many_losses(self._progress.losses, step=self._progress.step)
+        if outcome is not None:
+            self._end(outcome)
+        else:
+            self._course.move(Move.COUNT)
 
     # ---- tell ----------------------------------------------------------------------------------------------------
 
-    def _present(self) -> Generation:
-        if self._generation is None:
-            raise RuntimeError(f"no generation in state {self._state.name}")
-        return self._generation
-
-    def _enter(self, state: State) -> None:
-        log.info("generation %d: %s -> %s at step %d", self._number, self._state.name, state.name, self._step)
-        self._state, self._since = state, self._clock()
-
     def _tell_speaker(self, method: str, *args: object) -> None:
-        self._group.tell(self._present().speaker, method, *args)
+        generation = self._formation.present
+        self._group.tell(generation.speaker, method, generation.number, *args)
 
     def _tell_cost(self, generation: Generation) -> None:
-        if not generation.told and (cost := generation.cost()) is not None:
+        if not generation.told and (cost := generation.cost(now=self._clock())) is not None:
             generation.told = True
             self._timeline.formed(generation, cost)
 
     def _standing(self) -> Standing:
-        generation = self._generation
-        cause = generation.cause if generation is not None and self._state is State.FORMING else self._cause
+        formation, step = self._formation, self._progress.step
+        members = formation.generation.members if formation.generation is not None else ()
+        note = self._recruits.note() if self._course.state in (State.GATHERING, State.RUNNING) else None
+        if note is not None and self._note is None:
+            self._timeline.waiting(note, step=step, generation=formation.number)
+        self._note = note
         return Standing(
-            phase=phase(self._state, cause=cause, purpose=self._purpose),
-            step=self._step,
-            generation=self._number,
-            world_size=len(generation.members) if generation is not None else 0,
-            workers=worker_reports(generation, self._group),
+            phase=phase(self._course.state, cause=formation.cause, purpose=self._purpose),
+            step=step,
+            generation=formation.number,
+            world_size=len(members),
+            workers=worker_reports(formation.generation, self._group),
+            note=note or "",
         )

@@ -12,7 +12,18 @@ from typing import Literal
 
 from workers.layout.layout import Layout, Piece
 from workers.layout.recovery import newest_complete_step
-from workers.worker.messages import Broken, Finished, FromDisk, FromMembers, Joined, Origin, Resumed, Stopped
+from workers.worker.messages import (
+    Broken,
+    Finished,
+    FromDisk,
+    FromMembers,
+    Join,
+    Joined,
+    Origin,
+    Resumed,
+    Stopped,
+    StoreAddress,
+)
 
 Cause = Literal["start", "resize", "recover"]
 Answer = Stopped | Broken | Finished
@@ -20,7 +31,10 @@ Answer = Stopped | Broken | Finished
 
 @dataclass(slots=True, kw_only=True)
 class Generation:
-    """`members[rank]` is a worker id. Mutable while it is the present one; belongs to the controller's thread."""
+    """`members[rank]` is a worker id. Mutable while it is the present one; belongs to the controller's thread.
+
+    `stepped_at`: the controller's time of the last step before it.
+    """
 
     number: int
     members: tuple[str, ...]
@@ -28,7 +42,7 @@ class Generation:
     cause: Cause
     before: int = 0
     step_before: int = 0
-    formed_at: float = 0.0
+    stepped_at: float | None = None
     joined: dict[str, Joined] = field(default_factory=dict)
     resumed: dict[str, Resumed] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -53,11 +67,27 @@ class Generation:
     def everybody(self, kind: type[Answer]) -> bool:
         return all(isinstance(self.answers.get(member), kind) for member in self.members)
 
-    def cost(self) -> Cost | None:
-        """Once every member has done its first step, or come to the end without one."""
+    def join(self, *, nodes: tuple[str, ...], store: StoreAddress, origin: Origin) -> Join:
+        """The order that forms it."""
+        return Join(
+            generation=self.number,
+            members=self.members,
+            nodes=nodes,
+            leavers=self.leavers,
+            store=store,
+            origin=origin,
+        )
+
+    def cost(self, *, now: float) -> Cost | None:
+        """Once every member has done its first step, or come to the end without one.
+
+        Where no member has seen a step before, the pause is as the controller saw it.
+        """
         if not self.stands or any(m not in self.resumed and m not in self.answers for m in self.members):
             return None
         pauses = [resumed.pause_s for resumed in self.resumed.values() if resumed.pause_s is not None]
+        if not pauses and self.stepped_at is not None and self.resumed:
+            pauses = [now - self.stepped_at]
         joined = self.joined.values()
         return Cost(
             from_step=max(each.step for each in joined),

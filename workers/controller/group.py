@@ -6,7 +6,9 @@ Names are derived from job, attempt and worker, so that a later attempt finds wh
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,7 @@ from ray.exceptions import RayActorError, RayError
 from service.domain.wire import Brief
 from workers.worker.actor import Worker
 from workers.worker.messages import Adopted, NotOwner, Ready, Report
+from workers.worker.whereabouts import Where
 
 log = logging.getLogger(__name__)
 
@@ -23,15 +26,20 @@ log = logging.getLogger(__name__)
 ACTOR: Any = ray.remote(concurrency_groups={"reports": 1, "control": 2})(Worker)  # type: ignore[call-overload]
 # How long a worker holds a fetch that has nothing to answer.
 FETCH_S = 0.5
+LONGEST_TURN_S = 1.0
+ANSWER_WHERE_S = 3.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Hand:
-    """A living worker. `ready` is None until it is warm."""
+    """A worker that was asked for: `heard` once its process answers, `ready` once it is warm. `silent_s`: it has not
+    answered for so long, of the time that this process itself was awake."""
 
     id: str
     actor: Any
     ready: Ready | None = None
+    heard: bool = False
+    silent_s: float = 0.0
     after: int = -1
     fetching: Any = None
 
@@ -63,6 +71,7 @@ class WorkerGroup:
         self._options = options
         self._hands: dict[str, Hand] = {}
         self._born = 0
+        self._polled_at = time.monotonic()
 
     def __contains__(self, worker: str) -> bool:
         return worker in self._hands
@@ -109,7 +118,7 @@ class WorkerGroup:
 
     def adopt(self, actor: Any, adopted: Adopted) -> None:
         """A worker of an earlier attempt is this one's now."""
-        self._hands[adopted.worker_id] = Hand(id=adopted.worker_id, actor=actor, ready=adopted.ready)
+        self._hands[adopted.worker_id] = Hand(id=adopted.worker_id, actor=actor, ready=adopted.ready, heard=True)
 
     def tell(self, worker: str, method: str, *args: object) -> None:
         """Call without waiting; a worker that is gone is noticed by the next poll."""
@@ -128,11 +137,36 @@ class WorkerGroup:
             return haul
         done, waiting = ray.wait(list(by_ref), num_returns=1, timeout=wait_s)
         if waiting and done:
-            more, _ = ray.wait(waiting, num_returns=len(waiting), timeout=0)
+            more, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=0)
             done += more
+        self._count_silence([by_ref[ref] for ref in waiting])
         for ref in done:
             self._take(by_ref[ref], haul)
         return haul
+
+    def _count_silence(self, unheard: Sequence[Hand]) -> None:
+        """A controller that was stopped itself has heard nobody: of a long pause only a little counts."""
+        now = time.monotonic()
+        passed_s, self._polled_at = min(LONGEST_TURN_S, now - self._polled_at), now
+        for hand in unheard:
+            hand.silent_s += passed_s
+
+    def where(self, workers: Sequence[str]) -> dict[str, Where | None]:
+        """What each does just now; None for who does not answer soon."""
+        asked = {self._hands[w].actor.where.remote(self._brief.attempt_number): w for w in workers if w in self._hands}
+        done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_WHERE_S)
+        found: dict[str, Where | None] = dict.fromkeys(workers)
+        for ref in done:
+            with suppress(RayError, NotOwner):
+                found[asked[ref]] = ray.get(ref)
+        return found
+
+    def obstacle(self) -> str:
+        """Why Ray has not placed a worker yet, as far as its nodes tell."""
+        wanted = {"CPU": self._options["num_cpus"], "GPU": self._options["num_gpus"]}
+        wanted["memory"] = self._options.get("memory", 0)
+        nodes: list[dict[str, Any]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        return obstacle(wanted, nodes=nodes, free=ray.available_resources())  # type: ignore[no-untyped-call]
 
     def _take(self, hand: Hand, haul: Haul) -> None:
         try:
@@ -145,8 +179,9 @@ class WorkerGroup:
             haul.disowned, numbered = True, []
         except RayError as error:
             log.error("worker %s did not answer: %s", hand.id, error)
-            numbered = []
-        hand.fetching = None
+            hand.fetching = None
+            return
+        hand.fetching, hand.heard, hand.silent_s = None, True, 0.0
         for number, report in numbered:
             hand.after = number
             if isinstance(report, Ready):
@@ -169,6 +204,21 @@ def worker_options(brief: Brief, *, cluster_has_gpus: bool, environment: dict[st
     if asked.accelerator is not None:
         options["accelerator_type"] = asked.accelerator
     return options
+
+
+def obstacle(wanted: Mapping[str, float], *, nodes: Sequence[Mapping[str, float]], free: Mapping[str, float]) -> str:
+    """Pure: no node is large enough, none has room, or it is a matter of moments."""
+    asked = {name: amount for name, amount in wanted.items() if amount}
+    text = ", ".join(_amount(name, amount) for name, amount in asked.items())
+    if not any(all(node.get(name, 0) >= amount for name, amount in asked.items()) for node in nodes):
+        return f"no node of the cluster has {text}"
+    if any(free.get(name, 0) < amount for name, amount in asked.items()):
+        return f"the cluster has no free slot with {text}"
+    return f"Ray has not placed it yet on a slot with {text}"
+
+
+def _amount(name: str, amount: float) -> str:
+    return f"memory_gb: {amount / 2**30:g}" if name == "memory" else f"{name.lower()}: {amount:g}"
 
 
 def actor_name(brief: Brief, worker: str) -> str:

@@ -1,6 +1,7 @@
 """What workers report, sorted: samples for the charts, answers to what a generation was asked, news of the group.
 
-News of an older generation than the present one are dropped: a slow worker cannot speak for a group that is over.
+Answers of an older generation than the present one are dropped: a slow worker cannot speak for a group that is over.
+A checkpoint that was published, or was not, and a crash stay facts whatever came after.
 """
 
 from __future__ import annotations
@@ -33,10 +34,11 @@ class Sorted:
     lines: list[LogLine] = field(default_factory=list)
     news: list[tuple[str, News]] = field(default_factory=list)
     step: int = -1
+    step_s: float | None = None
 
 
 def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
-    """`step`: the newest step that the present generation has done, -1 where none is told."""
+    """`step`: the newest that the present generation has done, -1 where none is told; `step_s`: the slowest told."""
     found = Sorted()
     for worker, report in reports:
         if isinstance(report, Line):
@@ -46,6 +48,7 @@ def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
             found.samples.extend(_samples(report))
             if report.generation == generation:
                 found.step = max(found.step, report.step)
+                found.step_s = max(found.step_s or 0.0, report.values.get("step_s", 0.0)) or None
         elif is_stale(report, generation=generation):
             continue
         else:
@@ -54,9 +57,7 @@ def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
 
 
 def is_stale(report: Report, *, generation: int) -> bool:
-    """A joiner that crashed before its first generation is news whatever its number, and so is a checkpoint: a save
-    goes on while generations change."""
-    if isinstance(report, Ready | Line | CheckpointNews) or (isinstance(report, Crashed) and report.generation == 0):
+    if isinstance(report, Ready | Line | Crashed | CheckpointNews):
         return False
     return report.generation != generation
 

@@ -14,11 +14,18 @@ log = logging.getLogger(__name__)
 # A recruit that died is replaced after this long, doubled each time up to the limit.
 RETRY_S = 1.0
 RETRY_LIMIT_S = 60.0
+# So many rounds of recruits that died before they were of use: the next would die too.
+FAILED_ROUNDS = 5
+# Starting takes a while; a wait is worth a sentence after this long, and again in steps of as many seconds.
+TELL_AFTER_S = 10.0
 
 
 class Recruit(Protocol):
+    """`heard`: its process stands and answers."""
+
     id: str
     ready: Ready | None
+    heard: bool
 
 
 class Workforce(Protocol):
@@ -30,6 +37,10 @@ class Workforce(Protocol):
 
     def end(self, worker: str) -> None: ...
 
+    def obstacle(self) -> str:
+        """Why a worker that was asked for is not placed yet."""
+        ...
+
 
 class Recruits:
     """Workers that live and are in no generation yet."""
@@ -40,6 +51,11 @@ class Recruits:
         self._not_before = clock()
         self._delay_s = RETRY_S
         self._warm_since: float | None = None
+        self._missing_since: float | None = None
+        self._missing = 0
+        self._noted: tuple[int, int, str] | None = None
+        self._failed_rounds = 0
+        self._last_failure = ""
 
     def crew(self, members: Collection[str]) -> Crew:
         others = [hand for hand in self._group if hand.id not in members]
@@ -58,26 +74,67 @@ class Recruits:
         if excess < 0 and self._clock() >= self._not_before:
             for _ in range(-excess):
                 self._group.spawn()
-        self._watch(members)
+        self._watch(desired, members)
 
     def waited_s(self) -> float:
         """Since somebody is warm and waits."""
         return 0.0 if self._warm_since is None else self._clock() - self._warm_since
 
-    def failed(self, worker: str, reason: str) -> float:
-        """One of them died or crashed: the next is asked for a little later each time. Returns how much."""
+    @property
+    def missing_s(self) -> float:
+        """How long somebody who is wanted has not been there."""
+        return 0.0 if self._missing_since is None else self._clock() - self._missing_since
+
+    @property
+    def hopeless(self) -> str | None:
+        """Why nobody new can be hoped for, where that is so."""
+        if self._failed_rounds < FAILED_ROUNDS:
+            return None
+        return f"{self._failed_rounds} tries to start a worker failed in a row, the last: {self._last_failure}"
+
+    def note(self) -> str | None:
+        """A sentence about who is missing, for how long and why; None where nobody is, or not for long."""
+        tens_s = int(self.missing_s // TELL_AFTER_S * TELL_AFTER_S)
+        if not tens_s:
+            return None
+        if self._noted is None or self._noted[:2] != (self._missing, tens_s):
+            workers = "worker" if self._missing == 1 else "workers"
+            text = f"waiting for {self._missing} more {workers} for {tens_s} s: {self._why()}"
+            self._noted = (self._missing, tens_s, text)
+        return self._noted[2]
+
+    def failed(self, worker: str, reason: str) -> None:
+        """One of them died or crashed: the next is asked for a little later each time. Those who die together count
+        once."""
+        self._last_failure = reason
+        if self._clock() < self._not_before:
+            return
         log.warning("recruit %s is gone: %s; the next in %.0f s", worker, reason, self._delay_s)
-        waits_s, self._delay_s = self._delay_s, min(RETRY_LIMIT_S, self._delay_s * 2)
-        self._not_before = self._clock() + waits_s
-        return waits_s
+        self._failed_rounds += 1
+        self._not_before, self._delay_s = self._clock() + self._delay_s, min(RETRY_LIMIT_S, self._delay_s * 2)
 
     def joined(self) -> None:
-        """A generation stands: patience and pauses begin anew."""
+        """A generation stands: patience, pauses and the budget begin anew."""
         self._delay_s = RETRY_S
         self._warm_since = None
+        self._failed_rounds = 0
 
-    def _watch(self, members: Collection[str]) -> None:
-        if not self.crew(members).ready:
+    def _watch(self, desired: int, members: Collection[str]) -> None:
+        crew = self.crew(members)
+        if not crew.ready:
             self._warm_since = None
         elif self._warm_since is None:
             self._warm_since = self._clock()
+        self._missing = desired - len(crew.members) - len(crew.ready)
+        if self._missing <= 0:
+            self._missing_since = None
+        elif self._missing_since is None:
+            self._missing_since = self._clock()
+
+    def _why(self) -> str:
+        starting = [hand for hand in self._group if hand.ready is None]
+        if self._last_failure and self._failed_rounds:
+            return f"the last one could not start ({self._last_failure})"
+        if any(not hand.heard for hand in starting):
+            return self._group.obstacle()
+        return "they load the program, the model and the data"

@@ -68,8 +68,11 @@ def regrouped(
     """Who goes on where no generation runs: survivors by themselves where they are enough, else with as many joiners
     as that takes; without survivors, as at the beginning. None: it is too early.
 
-    givers: leavers of a generation that broke, whose pieces the next one still needs.
+    givers: leavers of a generation that broke, whose pieces the next one still needs. They hold state and are warm: as
+    many as there is room for take the places of those who were lost.
     """
+    room = max(0, desired - len(survivors))
+    survivors, givers = (*survivors, *givers[:room]), givers[room:]
     if not survivors:
         first = first_members(crew, desired=desired, minimum=minimum, waited_s=waited_s)
         return None if first is None else Resize(members=first)

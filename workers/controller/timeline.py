@@ -9,6 +9,7 @@ from service.domain.wire import CheckpointReport, WorkerReport
 from workers.checkpoint.places import step_name
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
+from workers.controller.hang import Hang
 from workers.controller.uplink import Uplink
 from workers.worker.messages import CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving, Started
 
@@ -21,62 +22,88 @@ class Timeline:
 
     def formed(self, generation: Generation, cost: Cost) -> None:
         """Resized or recovered; the beginning of an attempt is the service's to tell."""
+        redone = max(0, generation.step_before - cost.from_step)
         parts = {
             "pause_s": _rounded(cost.pause_s),
             "form_s": _rounded(cost.form_s),
             "move_s": _rounded(cost.move_s),
             "first_step_s": _rounded(cost.first_step_s),
             "moved_bytes": cost.moved_bytes,
-            "redone_steps": max(0, generation.step_before - cost.from_step),
+            "redone_steps": redone,
         }
         workers = len(generation.members)
+        spent = f"{_steps(redone)} redone, {cost.moved_bytes / 1e6:.1f} MB moved"
+        if cost.pause_s is not None:
+            spent = f"{spent}, {cost.pause_s:.2f} s of pause"
         if generation.cause == "resize" and generation.before == workers:
             # The wish was taken back while the group stopped for it.
             return
         if generation.cause == "resize":
+            message = f"From {generation.before} to {workers} workers at step {cost.from_step}: {spent}"
             ends = {"from": generation.before, "to": workers}
-            self._uplink.event("resized", step=cost.from_step, generation=generation.number, **ends, **parts)
+            self._tell("resized", generation, message, step=cost.from_step, **ends, **parts)
         elif generation.cause == "recover":
+            whence = {"survivors": "the survivors' memory", "checkpoint": "a checkpoint", "start": "the start"}
+            message = f"{_workers(workers)} went on from step {cost.from_step}, out of {whence[cost.source]}: {spent}"
             origin = {"workers": workers, "from_step": cost.from_step, "from": cost.source}
-            self._uplink.event("recovered", step=cost.from_step, generation=generation.number, **origin, **parts)
+            self._tell("recovered", generation, message, step=cost.from_step, **origin, **parts)
 
-    def lost(self, death: Death, *, rank: int, step: int, generation: int) -> None:
+    def lost(self, death: Death, *, step: int, generation: Generation) -> None:
+        """`rank` is None for who only handed over."""
         ready = death.hand.ready
-        self._uplink.event(
+        rank = generation.rank(death.hand.id)
+        who = f"Rank {rank}" if rank >= 0 else "A worker that was leaving"
+        where = f" (pid {ready.pid} on {ready.node})" if ready else ""
+        self._tell(
             "worker_lost",
+            generation,
+            f"{who}{where} was lost at step {step}: {death.reason}",
             step=step,
-            generation=generation,
-            rank=rank,
+            rank=rank if rank >= 0 else None,
             worker=death.hand.id,
             pid=ready.pid if ready else None,
             node=ready.node if ready else None,
             reason=death.reason,
         )
 
+    def hung(self, hang: Hang, *, step: int, generation: Generation) -> None:
+        """Who waits where; the workers that are ended for it follow as lost."""
+        self._tell("worker_hung", generation, f"At step {step}: {hang.report}", step=step, where=list(hang.where))
+
     def crashed(self, worker: str, crash: Crashed) -> None:
         self._uplink.event(
             "worker_crashed",
             step=crash.step,
             generation=crash.generation,
+            message=f"Worker {worker} raised an exception after step {crash.step}: {crash.reason}",
             worker=worker,
             reason=crash.reason,
         )
 
     def adopted(self, generation: Generation, step: int) -> None:
         workers = len(generation.members)
-        self._uplink.event("adopted", step=step, generation=generation.number, workers=workers, redone_steps=0)
+        message = f"A new controller took over {_workers(workers)} at step {step}; no step redone"
+        self._tell("adopted", generation, message, step=step, workers=workers, redone_steps=0)
+
+    def waiting(self, note: str, *, step: int, generation: int) -> None:
+        message = f"{note[0].upper()}{note[1:]}"
+        self._uplink.event("workers_missing", step=step, generation=generation, message=message)
 
     def of_checkpoint(self, news: CheckpointNews) -> None:
         if isinstance(news, Saved):
             self._saved(news)
         elif isinstance(news, SaveFailed):
             kind = "checkpoint_dropped" if news.dropped else "checkpoint_failed"
-            self._tell_of(kind, news, reason=news.reason, request_id=news.request_id)
+            message = f"No checkpoint of step {news.step}, those before are whole: {news.reason}"
+            self._tell_of(kind, news, message=message, reason=news.reason, request_id=news.request_id)
         elif isinstance(news, PassedOver):
-            self._tell_of("checkpoint_passed_over", news, file=news.file, reason=news.reason)
+            message = f"The checkpoint of step {news.step} was passed over: {news.reason}"
+            self._tell_of("checkpoint_passed_over", news, message=message, file=news.file, reason=news.reason)
         elif isinstance(news, Started):
+            lacks = f", without {len(news.missing)} names" if news.missing else ""
+            message = f"Begins with step {news.step} of {news.uri}{lacks}"
             origin = {"uri": news.uri, "from_step": news.step, "missing": list(news.missing)}
-            self._uplink.event("started_from", step=0, generation=news.generation, **origin)
+            self._uplink.event("started_from", step=0, generation=news.generation, message=message, **origin)
         else:
             self._saving(news)
 
@@ -114,6 +141,9 @@ class Timeline:
                 CheckpointReport(step=step, uri=uri, size_bytes=0, files=0, duration_s=0.0, removed=True, at=at)
             )
 
+    def _tell(self, kind: str, generation: Generation, message: str, *, step: int, **payload: object) -> None:
+        self._uplink.event(kind, step=step, generation=generation.number, message=message, **payload)
+
 
 def worker_reports(generation: Generation | None, group: WorkerGroup) -> tuple[WorkerReport, ...]:
     """The living members by rank."""
@@ -132,6 +162,14 @@ def worker_reports(generation: Generation | None, group: WorkerGroup) -> tuple[W
         for rank, hand in hands
         if hand.ready is not None
     )
+
+
+def _workers(count: int) -> str:
+    return "1 worker" if count == 1 else f"{count} workers"
+
+
+def _steps(count: int) -> str:
+    return {0: "no step", 1: "1 step"}.get(count, f"{count} steps")
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -51,6 +51,7 @@ class Standing:
     generation: int = 0
     world_size: int = 0
     workers: tuple[WorkerReport, ...] = ()
+    note: str = ""
 
 
 class Uplink:
@@ -202,6 +203,7 @@ class Uplink:
                 facts_from=self._backlog.first,
                 facts=facts,
                 outcome=self._outcome if last else None,
+                note=self._standing.note,
                 at=datetime.now(UTC),
             )
 
@@ -220,4 +222,4 @@ class Uplink:
 
 
 def _shape(standing: Standing) -> tuple[object, ...]:
-    return standing.phase, standing.generation, standing.world_size, standing.workers
+    return standing.phase, standing.generation, standing.world_size, standing.workers, bool(standing.note)

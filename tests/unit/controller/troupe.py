@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from service.domain.spec import JobSpec
@@ -11,7 +13,20 @@ from workers.controller.controller import Controller
 from workers.controller.group import Death, Hand, Haul
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
-from workers.worker.messages import Broken, Holding, Join, Joined, Left, Ready, Report, Resumed, Stopped, StoreAddress
+from workers.worker.messages import (
+    Broken,
+    Holding,
+    Join,
+    Joined,
+    Left,
+    Points,
+    Ready,
+    Report,
+    Resumed,
+    Stopped,
+    StoreAddress,
+)
+from workers.worker.whereabouts import Doing, Where
 
 NUMEL = 12
 
@@ -24,6 +39,7 @@ class FakeGroup:
     ended: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     born: int = 0
+    wheres: dict[str, Where] = field(default_factory=dict)
 
     def __contains__(self, worker: str) -> bool:
         return worker in self.hands
@@ -59,11 +75,18 @@ class FakeGroup:
         if worker in self.hands:
             self.told.append((worker, method, args))
 
+    def where(self, workers: Sequence[str]) -> dict[str, Where | None]:
+        return {worker: self.wheres.get(worker) for worker in workers}
+
+    def obstacle(self) -> str:
+        return "the cluster has no free slot with gpu: 1"
+
     def poll(self, wait_s: float) -> Haul:
         haul, self.haul = self.haul, Haul()
         for worker, report in haul.reports:
             if isinstance(report, Ready) and worker in self.hands:
                 self.hands[worker].ready = report
+                self.hands[worker].heard = True
         return haul
 
 
@@ -76,6 +99,7 @@ class FakeUplink:
     shown: Any = None
 
     def event(self, kind: str, **payload: Any) -> None:
+        assert payload.get("message"), f"{kind} needs a sentence"
         self.events.append((kind, payload))
 
     def checkpoint(self, report: Any) -> None:
@@ -170,7 +194,7 @@ class Troupe:
     def newest(self) -> Join:
         return max(self.joins().values(), key=lambda join: join.generation)
 
-    def join(self, *, step: int = 0, source: Any = "start") -> Join:
+    def join(self, *, step: int = 0, source: Any = "start", pause_s: float | None = 0.5) -> Join:
         """Everybody of the newest generation joins, and does a first step."""
         join = self.newest()
         for worker in join.members:
@@ -178,11 +202,24 @@ class Troupe:
                 worker,
                 Joined(generation=join.generation, step=step, source=source, form_s=0.1, move_s=0.1, moved_bytes=4),
             )
-            self.report(worker, Resumed(generation=join.generation, step=step + 1, pause_s=0.5, first_step_s=0.1))
+            self.report(worker, Resumed(generation=join.generation, step=step + 1, pause_s=pause_s, first_step_s=0.1))
         for worker in join.leavers:
             self.report(worker, Left(generation=join.generation))
         self.turn()
         return join
+
+    def steps(self, step: int, *, step_s: float = 0.1) -> None:
+        """Rank 0 tells of a step of the newest generation."""
+        join = self.newest()
+        values = {"loss": 1.0, "step_s": step_s}
+        points = Points(generation=join.generation, step=step, at=datetime(2026, 1, 1, tzinfo=UTC), values=values)
+        self.report(join.members[0], points)
+        self.turn()
+
+    def at(self, worker: str, doing: Doing, *, step: int) -> None:
+        """Where that worker is, if it is asked."""
+        place = f"forward (/home/me/{worker}.py:20)"
+        self.group.wheres[worker] = Where(generation=self.newest().generation, step=step, doing=doing, place=place)
 
     def stop(self, *, step: int) -> None:
         join = self.newest()

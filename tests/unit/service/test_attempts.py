@@ -272,6 +272,17 @@ async def test_how_an_attempt_ends_decides_where_its_job_goes(
     assert (await plane.jobs.get(job.id)).state is state
 
 
+async def test_what_an_attempt_waits_for_stands_behind_the_reason_while_it_waits(plane: ControlPlane) -> None:
+    job, controller = await plane.running()
+    before = (await plane.jobs.get(job.id)).reason
+    for waited_s in (10, 20):
+        note = f"waiting for 1 more worker for {waited_s} s: the cluster has no free slot with gpu: 1"
+        await controller.beat("running", step=2, workers=1, note=note)
+        assert (await plane.jobs.get(job.id)).reason == f"{before}; {note}"
+    await controller.beat("running", step=3, workers=1)
+    assert (await plane.jobs.get(job.id)).reason == before
+
+
 @pytest.mark.parametrize("result", ["failed", "cancelled", "paused", "superseded"])
 async def test_a_cancel_is_honoured_however_the_attempt_ends(plane: ControlPlane, result: str) -> None:
     job, controller = await plane.running()
