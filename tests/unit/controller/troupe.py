@@ -239,3 +239,12 @@ class Troupe:
 
     def told(self, method: str) -> list[tuple[str, tuple[Any, ...]]]:
         return [(worker, args) for worker, told, args in self.group.told if told == method]
+
+
+def running(**given: int) -> Troupe:
+    """The first generation stands and has done a step."""
+    troupe = Troupe(**given)
+    troupe.turn()
+    troupe.warm()
+    troupe.join()
+    return troupe
