@@ -90,7 +90,7 @@ class Controller:
         if generation.stands:
             self._timeline.adopted(generation, self._progress.step)
             self._course.move(Move.ADOPT)
-            self._progress.begin()
+            self._progress.begin(self._progress.step)
         else:
             self._collect()
 
@@ -278,9 +278,9 @@ class Controller:
     def _watch_forming(self) -> None:
         generation = self._formation.present
         if generation.stands and not any(leaver in self._group for leaver in generation.leavers):
-            steps = [joined.step for joined in generation.joined.values()]
-            self._progress.go_to(max([*steps, *(resumed.step for resumed in generation.resumed.values())]))
-            self._progress.begin()
+            self._progress.begin(max(joined.step for joined in generation.joined.values()))
+            for resumed in generation.resumed.values():
+                self._progress.advance(resumed.step)
             self._recruits.joined()
             self._course.move(Move.STAND)
         elif self._course.for_s > FORM_S:

@@ -32,8 +32,9 @@ class Progress:
         self.furthest = -1
         self.losses = 0
 
-    def begin(self) -> None:
-        """A generation stands; its first step is to come."""
+    def begin(self, step: int) -> None:
+        """A generation stands on this step; its first one is to come."""
+        self.go_to(step)
         self._first, self._heard_at = True, self._clock()
 
     def advance(self, step: int, *, step_s: float | None = None) -> None:

@@ -69,6 +69,18 @@ def test_where_all_wait_for_each_other_nobody_is_ended() -> None:
     assert {worker for worker, _ in troupe.told("abort")} == {"w1", "w2"}
 
 
+def test_a_hang_right_after_the_first_step_of_a_generation_is_none_of_the_first_step() -> None:
+    troupe = Troupe(workers=2, stage=0)
+    troupe.turn()
+    troupe.warm()
+    # The first step is told together with the last Joined.
+    troupe.join()
+    troupe.at("w1", "waiting", step=1)
+    troupe.at("w2", "computing", step=1)
+    troupe.turn(after_s=FLOOR_S + 1)
+    assert troupe.group.ended == ["w2"]
+
+
 @pytest.mark.parametrize(("doing", "times"), [("computing", SLOW_TIMES), ("saving", SAVE_TIMES)])
 def test_where_nobody_waits_a_step_is_slow_before_it_hangs(doing: Any, times: float) -> None:
     troupe = training(workers=1)
@@ -92,7 +104,7 @@ def test_a_hang_while_the_group_stops_is_found_too() -> None:
 def test_the_limit_follows_recent_steps_and_a_first_step_has_its_own() -> None:
     now = [0.0]
     progress = Progress(HangSpec(), clock=lambda: now[0])
-    progress.begin()
+    progress.begin(0)
     assert progress.limit_s == FIRST_STEP_S
     progress.advance(1, step_s=2.0)
     assert progress.limit_s == FLOOR_S
@@ -101,13 +113,13 @@ def test_the_limit_follows_recent_steps_and_a_first_step_has_its_own() -> None:
     for step in range(3, 60):
         progress.advance(step, step_s=1.0)
     assert progress.limit_s == FLOOR_S, "old steps are forgotten"
-    progress.begin()
+    progress.begin(59)
     assert progress.limit_s == FIRST_STEP_S
 
 
 def test_a_limit_of_the_specs_own_holds_for_every_step_but_the_first() -> None:
     progress = Progress(HangSpec(step_s=3.0), clock=lambda: 0.0)
-    progress.begin()
+    progress.begin(0)
     assert progress.limit_s == FIRST_STEP_S
     progress.advance(1, step_s=100.0)
     assert progress.limit_s == 3.0
