@@ -103,7 +103,7 @@ class SampleRows(Protocol):
         ...
 
     async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
-        """Where a series of a job has more than `keep` samples, drops at most `limit` of those that are neither smallest,
+        """Where a series of a job has more than `keep` samples, drops at most `limit` that are neither smallest,
         largest, last nor not finite among their neighbours; returns how many went."""
         ...
 

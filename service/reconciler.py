@@ -20,6 +20,7 @@ from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.key import secret_hash
 from service.domain.log import bounded
 from service.domain.observation import lose, settle
+from service.domain.standing import Standing, looked_at
 from service.domain.watching import EndByForce, Launch, Lost, Release, Verdict, judge, needs_look
 from service.ledger import NOTICES, RECONCILE, write_job
 from service.ports import Bus, Capacity, Clock, Database, Files, Launcher, LaunchOrder, RayHost, Tokens, UnitOfWork
@@ -49,6 +50,7 @@ class Reconciler:
     holder: str
     _token: int | None = None
     _complaints: dict[str, str] = field(default_factory=dict)
+    _standings: dict[str, Standing] = field(default_factory=dict)
     # Launches and removals that failed, by attempt and by job: how often, and when the next try is due.
     _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
 
@@ -200,7 +202,11 @@ class Reconciler:
             jobs = await work.jobs.open()
             attempts = {attempt.job_id for attempt in await work.attempts.open()}
         wanting = [job for job in jobs if job.state in _WANTS_WORKERS and job.intent is Intent.RUN]
-        demands = [demand_of(job, slot_kind=facts.slot_kind) for job in wanting]
+        now = self.clock.now()
+        self._standings = {job.id: looked_at(self._standings.get(job.id, Standing()), job, now=now) for job in wanting}
+        demands = [
+            demand_of(job, slot_kind=facts.slot_kind, standing=self._standings[job.id], now=now) for job in wanting
+        ]
         others = sum(held_slots(job, slot_kind=facts.slot_kind) for job in jobs if job not in wanting)
         target = allocate(demands, slots=facts.slots)
         granted = grant(demands, target, slots=facts.slots, held_by_others=others)

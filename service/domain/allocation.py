@@ -6,17 +6,27 @@ so that the workers that live never exceed the slots there are, also while other
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from service.domain.cluster import SlotKind, slots_per_worker
 from service.domain.job import Job
+from service.domain.standing import Standing
+
+# A resize pauses training for seconds: a worker moves to another job only where it adds so much more,
+KEEP = 1.25
+# and who has lost workers to others gets more only after so long.
+COOL_DOWN_S = 20.0
+NONE = Standing()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """A job that wants workers. granted: what it was given before; present: workers seen, leaving ones included.
-    order: smaller came earlier."""
+    order: smaller came earlier. points: what waiting adds to the priority. scaling: how its throughput grows with
+    workers (`standing.py`). shrunk_for_s: since others took workers from it."""
 
     job_id: str
     priority: int
@@ -26,6 +36,23 @@ class Demand:
     slots_each: int
     granted: int = 0
     present: int = 0
+    points: float = 0.0
+    scaling: float = 1.0
+    shrunk_for_s: float = math.inf
+
+    @property
+    def standing(self) -> float:
+        return self.priority + self.points
+
+    @property
+    def reach(self) -> int:
+        """As many as it may be given now: who has just shrunk does not grow again at once."""
+        return self.max if self.shrunk_for_s >= COOL_DOWN_S else max(self.min, min(self.max, self.granted))
+
+    def gain(self, workers: int) -> float:
+        """What one more than `workers` adds to the logarithm of its throughput; more where it has that one already."""
+        gain = self.scaling * math.log((workers + 1) / workers)
+        return gain * KEEP if workers < self.granted else gain
 
     @property
     def held(self) -> int:
@@ -34,13 +61,14 @@ class Demand:
 
 
 def ranked(demands: Sequence[Demand]) -> list[Demand]:
-    """Larger priority first; among equals who has workers keeps them, then who came first."""
-    return sorted(demands, key=lambda demand: (-demand.priority, demand.granted == 0, demand.order))
+    """Larger priority, waiting counted in, first; among equals who has workers keeps them, then who came first."""
+    return sorted(demands, key=lambda demand: (-demand.standing, demand.granted == 0, demand.order))
 
 
 def allocate(demands: Sequence[Demand], *, slots: int) -> dict[str, int]:
-    """Workers per job. Minimum first, by rank, whole or not at all; then the surplus, one worker at a time to who has
-    the fewest. A lower job is so squeezed to its minimum before any is stopped."""
+    """Workers per job. Minimum first, by rank, whole or not at all; then the surplus, one worker at a time to whom it
+    speeds up most: equal shares until it is known how jobs scale. A lower job is so squeezed to its minimum before any
+    is stopped."""
     left, target = slots, {demand.job_id: 0 for demand in demands}
     order = ranked(demands)
     for demand in order:
@@ -49,11 +77,11 @@ def allocate(demands: Sequence[Demand], *, slots: int) -> dict[str, int]:
             left -= demand.min * demand.slots_each
     growing = [demand for demand in order if target[demand.job_id]]
     while growing:
-        growing = [d for d in growing if target[d.job_id] < d.max and d.slots_each <= left]
+        growing = [d for d in growing if target[d.job_id] < d.reach and d.slots_each <= left]
         if growing:
-            poorest = min(growing, key=lambda demand: target[demand.job_id])
-            target[poorest.job_id] += 1
-            left -= poorest.slots_each
+            chosen = max(growing, key=lambda demand: demand.gain(target[demand.job_id]))
+            target[chosen.job_id] += 1
+            left -= chosen.slots_each
     return target
 
 
@@ -75,7 +103,8 @@ def grant(
     return granted
 
 
-def demand_of(job: Job, *, slot_kind: SlotKind) -> Demand:
+def demand_of(job: Job, *, slot_kind: SlotKind, standing: Standing = NONE, now: datetime | None = None) -> Demand:
+    """Without `now` its past does not count."""
     return Demand(
         job_id=job.id,
         priority=job.spec.priority,
@@ -85,6 +114,9 @@ def demand_of(job: Job, *, slot_kind: SlotKind) -> Demand:
         slots_each=slots_per_worker(job.spec.resources, slot_kind=slot_kind),
         granted=job.granted,
         present=job.progress.workers,
+        points=0.0 if now is None else standing.points(now=now),
+        scaling=standing.scaling,
+        shrunk_for_s=math.inf if now is None else standing.shrunk_for_s(now=now),
     )
 
 
@@ -107,5 +139,6 @@ def why_waiting(demand: Demand, demands: Sequence[Demand], *, slots: int, kind: 
     ahead = sum(1 for other in ranked(demands) if other.held and other.job_id != demand.job_id)
     return (
         f"Waiting for {need} {kind} slots: {max(0, slots - used)} of {slots} are free, "
-        f"{used} are held by {ahead} other jobs (its priority is {demand.priority})"
+        f"{used} are held by {ahead} other jobs (its priority is {demand.priority}"
+        f"{f', and waiting has added {demand.points:.0f}' if demand.points >= 1 else ''})"
     )

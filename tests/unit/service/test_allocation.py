@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.allocation import Demand, allocate, grant, ranked, why_waiting
+from service.domain.allocation import COOL_DOWN_S, Demand, allocate, grant, ranked, why_waiting
 
 
 def demand(
@@ -62,13 +62,17 @@ def test_a_job_is_stopped_only_when_those_before_it_leave_too_little(mix: tuple[
         left -= each.min * each.slots_each if target[each.job_id] else 0
 
 
-@given(mix=mixes())
-def test_raising_a_priority_never_takes_the_minimum_away(mix: tuple[list[Demand], int]) -> None:
+@given(mix=mixes(), data=st.data())
+def test_raising_a_priority_never_takes_workers_away(mix: tuple[list[Demand], int], data: st.DataObject) -> None:
     demands, slots = mix
+    demands = [
+        replace(each, granted=data.draw(st.integers(0, each.max)), scaling=data.draw(st.sampled_from([0.0, 0.5, 1.0])))
+        for each in demands
+    ]
     before = allocate(demands, slots=slots)
     for index, each in enumerate(demands):
         raised = [*demands[:index], replace(each, priority=each.priority + 5), *demands[index + 1 :]]
-        assert allocate(raised, slots=slots)[each.job_id] > 0 or before[each.job_id] == 0
+        assert allocate(raised, slots=slots)[each.job_id] >= before[each.job_id]
 
 
 @given(mix=mixes(), rounds=st.integers(3, 8))
@@ -150,3 +154,30 @@ def test_who_can_never_start_is_told_what_to_do() -> None:
     assert "Needs 8 gpu slots" in said
     assert "the cluster has 4 in all" in said
     assert "none" in why_waiting(big, [big], slots=0, kind="gpu", held_by_others=0)
+
+
+def test_the_surplus_goes_where_it_speeds_up_most() -> None:
+    well, badly = demand("well", high=8), replace(demand("badly", high=8), scaling=0.2)
+    assert allocate([well, badly], slots=8) == {"well": 7, "badly": 1}
+    assert allocate([well, replace(badly, scaling=1.0)], slots=8) == {"well": 4, "badly": 4}
+    # Slots that nobody else wants are used, whatever they bring.
+    assert allocate([replace(badly, scaling=0.0)], slots=8) == {"badly": 8}
+
+
+def test_a_worker_moves_only_where_it_adds_clearly_more() -> None:
+    one, other = demand("one", high=4, granted=3), demand("other", high=4, granted=1)
+    assert allocate([one, other], slots=4) == {"one": 2, "other": 2}
+    nearly = replace(one, granted=2, scaling=0.9), replace(other, granted=2)
+    assert allocate(nearly, slots=4) == {"one": 2, "other": 2}
+
+
+def test_who_has_just_shrunk_does_not_grow_again_at_once() -> None:
+    shrunk = replace(demand("a", high=4, granted=2), shrunk_for_s=COOL_DOWN_S - 1)
+    assert allocate([shrunk], slots=4) == {"a": 2}
+    assert allocate([replace(shrunk, shrunk_for_s=COOL_DOWN_S)], slots=4) == {"a": 4}
+    assert allocate([shrunk, demand("b", priority=60)], slots=2) == {"a": 1, "b": 1}
+
+
+def test_waiting_counts_like_priority() -> None:
+    long, new = replace(demand("z", priority=10), points=41.0), demand("a", priority=50)
+    assert allocate([long, new], slots=1) == {"z": 1, "a": 0}
