@@ -15,7 +15,7 @@ $(shell rm -rf .venv)
 endif
 endif
 
-.PHONY: help install demo serve test check bench dashboard format
+.PHONY: help install demo serve test check bench peers dashboard format
 .PHONY: check-format check-lint check-types check-imports check-tests test-dashboard
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make serve    the service on 127.0.0.1:8000"
 	@echo "make test     the whole test suite"
 	@echo "make check    format, lint, types, import contracts, unit tests (under a minute)"
+	@echo "make peers    install the peers that \`make bench\` can compare with (DeepSpeed), in an environment of their own"
 	@echo "make bench    the benchmarks, side by side with the peers they name"
 
 .venv/bin/python:
@@ -79,6 +80,12 @@ test: .venv/.installed-dev .venv/.dashboard
 
 test-dashboard: .venv/.installed-dev .venv/.dashboard
 	@if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi
+
+# DeepSpeed, for the comparison alone, in an environment of its own on top of ours: nothing of ours may depend on it.
+peers: .venv/.installed-dev
+	@$(PY) -m venv --without-pip benchmarks/.venv
+	@$(PY) -c 'import site; print(site.getsitepackages()[0])' > "$$(echo benchmarks/.venv/lib/python3*/site-packages)/ours.pth"
+	@DS_BUILD_OPS=0 $(PY) -m pip --python benchmarks/.venv/bin/python install -q -c constraints.txt 'deepspeed>=0.19,<0.20'
 
 bench: .venv/.installed-dev
 	@for name in $(BENCHMARKS); do $(PY) -m "benchmarks.$$name" || exit 1; done

@@ -25,7 +25,8 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import async_save as dcp_async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from benchmarks.engine_rank import BETAS, CLIP_NORM, LR, WEIGHT_DECAY, batch, fsdp2
+from benchmarks.contenders import BETAS, CLIP_NORM, LR, WEIGHT_DECAY, shard
+from benchmarks.engine_rank import batch
 from service.domain.presets import PRESETS
 from workers.checkpoint import catalogue, saving
 from workers.checkpoint.background import BackgroundSaver
@@ -141,7 +142,7 @@ class Dcp:
     """FSDP2 and torch's distributed checkpoint, in its defaults."""
 
     def __init__(self, model: Gpt, folder: Path) -> None:
-        self._model: nn.Module = fsdp2(model)
+        self._model: nn.Module = shard(model)
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(), lr=LR, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
         )
