@@ -7,6 +7,7 @@ by SIGKILL. Ours also says what it moved, and where the time went.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -89,6 +90,8 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=1, help="of the three events within one start")
     parser.add_argument("--systems", nargs="*", choices=list(SYSTEMS), default=list(SYSTEMS))
     settings, console = parser.parse_args(), Console(width=140)
+    # What was started ends with us, also where a time limit ends us.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     found: Found = {name: {event: [] for event in EVENTS} for name in settings.systems}
     for _, name in order(settings.systems, rounds=settings.rounds):
         for event, figures in turn(name, console, repeats=settings.repeats):
