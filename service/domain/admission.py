@@ -56,8 +56,6 @@ def admit(
 
 
 def _not_yet(spec: JobSpec) -> Iterator[Problem]:
-    if isinstance(spec.model, HfModel):
-        yield _later("model.hf", spec.model.hf, "use a preset, {name: gpt, ...} or {python: ...}")
     if spec.engine == "fsdp":
         yield _later("engine", spec.engine, "use engine: zero")
     if spec.ds_config is not None:
@@ -143,12 +141,23 @@ def _shapes(spec: JobSpec) -> Iterator[Problem]:
 
 def files_of(spec: JobSpec) -> tuple[str, ...]:
     """The globs and paths of which the workers' machine must have a file."""
-    if isinstance(spec.data, TextData):
-        return (spec.data.text,)
-    return (spec.data.tokens,) if isinstance(spec.data, TokensData) else ()
+    data = (spec.data.text,) if isinstance(spec.data, TextData) else ()
+    tokens = (spec.data.tokens,) if isinstance(spec.data, TokensData) else ()
+    return (*data, *tokens, *_config_of(spec))
+
+
+def _config_of(spec: JobSpec) -> tuple[str, ...]:
+    """Of a model in a folder; an id is looked up by the workers."""
+    if not isinstance(spec.model, HfModel) or not spec.model.hf.startswith("/"):
+        return ()
+    return (f"{spec.model.hf.rstrip('/')}/config.json",)
 
 
 def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Problem]:
+    for path in _config_of(spec):
+        if not file_exists(path):
+            fix = "give a folder with config.json, or an id of the hub"
+            yield Problem(field="model.hf", value=path, problem="there is no such file", fix=fix)
     if isinstance(spec.data, TextData) and not file_exists(spec.data.text):
         fix = "give a glob that matches a readable file on this machine"
         yield Problem(field="data.text", value=spec.data.text, problem="matches no file", fix=fix)

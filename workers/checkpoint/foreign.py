@@ -20,8 +20,7 @@ from workers.checkpoint.store import Store
 from workers.checkpoint.writer import publish, write_rank
 from workers.engine.states import StateKind
 from workers.layout.interval import Interval
-
-INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+from workers.tensor_folder import NoTensors, shape_in, tensor_files
 
 
 class ImportRefused(Exception):
@@ -68,7 +67,10 @@ def adopt(store: Store, foreign: Foreign, *, job: str, step: int = 0, source: st
 
 def from_hugging_face(folder: Path) -> Foreign:
     """Parameters of a folder with config and safetensors: a GPT-2 as our GPT, any other under the names it has."""
-    where = _where(folder)
+    try:
+        where = tensor_files(folder)
+    except NoTensors as error:
+        raise ImportRefused(str(error)) from error
     config = json.loads((folder / "config.json").read_text()) if (folder / "config.json").is_file() else {}
     if config.get("model_type") != "gpt2":
         parts = tuple(_part(folder / file, name, name) for name, file in where.items())
@@ -95,22 +97,8 @@ def from_hugging_face(folder: Path) -> Foreign:
     return Foreign(parts=parts, steps={}, unused=tuple(sorted(set(where) - known)), model=model)
 
 
-def _where(folder: Path) -> dict[str, str]:
-    """tensor -> file."""
-    if (folder / INDEX).is_file():
-        index: dict[str, str] = json.loads((folder / INDEX).read_text())["weight_map"]
-        if outside := sorted({file for file in index.values() if Path(file).name != file}):
-            raise ImportRefused(f"{folder / INDEX} names {outside[0]!r}, which is not in the folder")
-        return index
-    if not (folder / SINGLE).is_file():
-        raise ImportRefused(f"{folder} holds neither {SINGLE} nor {INDEX}; other formats are pickles: convert them")
-    with safe_open(folder / SINGLE, framework="pt") as file:
-        return {name: SINGLE for name in file.keys()}  # noqa: SIM118 - not a mapping
-
-
 def _part(file: Path, name: str, ours: str, *, turned: bool = False) -> Part:
-    with safe_open(file, framework="pt") as opened:
-        shape = tuple(int(size) for size in opened.get_slice(name).get_shape())
+    shape = shape_in(file, name)
     read = partial(_read, file, name, turned=turned)
     return whole_part(state_name(StateKind.MASTER, ours), shape[::-1] if turned else shape, STATE_DTYPE, read)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from service.domain.presets import PRESETS, GptShape
 from service.domain.spec import GptModel, HfModel, ModelSpec, PythonModel
 from workers.models.blueprint import Blueprint, draw_up
 from workers.models.gpt import Gpt
+from workers.models.huggingface import draw_folder
 from workers.user_code import SpecError, import_function
 
 
@@ -32,10 +34,12 @@ class Objective(nn.Module):
 
 
 def build(model_spec: ModelSpec, *, seed: int, seq_len: int | None = None) -> nn.Module:
-    """The module of a spec, on the CPU, in fp32. Leaves torch's random state as it found it.
+    """The module of a spec, whole, on the CPU, in fp32. Leaves torch's random state as it found it.
 
     Raises SpecError where the spec names nothing that can be built, or `seq_len` is over the model's context.
     """
+    if isinstance(model_spec, HfModel):
+        return draw(model_spec, seed=seed, seq_len=seq_len).materialise()
     with _seeded(seed):
         if isinstance(model_spec, str):
             return _gpt(_preset(model_spec), seq_len)
@@ -43,16 +47,19 @@ def build(model_spec: ModelSpec, *, seed: int, seq_len: int | None = None) -> nn
             return _gpt(_shape(model_spec), seq_len)
         if isinstance(model_spec, PythonModel):
             return _objective(model_spec)
-        if isinstance(model_spec, HfModel):
-            raise SpecError(
-                field="model.hf", value=model_spec.hf, problem="not built yet", fix="use a preset, gpt or python"
-            )
     raise SpecError(field="model", value=model_spec, problem="not a model spec", fix="see the contract, section 2")
 
 
-def draw(model_spec: ModelSpec, *, seed: int, seq_len: int) -> Blueprint:
+def draw(model_spec: ModelSpec, *, seed: int, seq_len: int | None) -> Blueprint:
     """What `build` builds, its parameters on the meta device where that can be. Raises as `build` does."""
+    if isinstance(model_spec, HfModel):
+        return draw_folder(model_spec.hf, seq_len=seq_len, seeded=partial(_under, seed))
     return draw_up(lambda: build(model_spec, seed=seed, seq_len=seq_len))
+
+
+def _under(seed: int, construct: Callable[[], nn.Module]) -> nn.Module:
+    with _seeded(seed):
+        return construct()
 
 
 @contextmanager

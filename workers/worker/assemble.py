@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from service.domain.planning import MARGIN, auto_ratio
 from service.domain.presets import PRESETS
-from service.domain.spec import GptModel, JobSpec, PrecisionSpec, UnitRuleSpec
+from service.domain.spec import GptModel, HfModel, JobSpec, PrecisionSpec, UnitRuleSpec
 from service.domain.training import TrainingSpec
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
@@ -24,6 +24,7 @@ from workers.engine.protocol import Engine
 from workers.engine.tiers.nvme import OffloadFailed
 from workers.engine.units import UnitRule, UnitRuleError, group_units
 from workers.engine.zero.engine import ZeroEngine
+from workers.models import huggingface
 from workers.models.blueprint import Blueprint
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import draw
@@ -159,7 +160,9 @@ def unit_rule(units: object) -> UnitRule:
 
 
 def vocabulary(spec: JobSpec) -> int | None:
-    """How many tokens the model knows; None for a model that we did not build."""
+    """How many tokens the model knows; None for a model of the user's."""
     if isinstance(spec.model, str):
         return PRESETS[spec.model].vocab
+    if isinstance(spec.model, HfModel):
+        return huggingface.vocabulary(spec.model.hf)
     return spec.model.vocab if isinstance(spec.model, GptModel) else None

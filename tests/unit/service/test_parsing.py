@@ -254,6 +254,16 @@ def test_short_forms_of_groups_and_of_the_loss_scale_widen() -> None:
     assert parse_spec(json.loads(spec.model_dump_json())) == spec
 
 
+def test_a_model_s_folder_is_looked_for_where_workers_run_on_this_machine() -> None:
+    folder = parse_spec({"model": {"hf": "/models/mine/"}})
+    admit(folder, file_exists={"/models/mine/config.json": True}.__getitem__)
+    with pytest.raises(SpecRefused) as caught:
+        admit(folder, file_exists=lambda path: False)
+    assert [problem.field for problem in caught.value.problems] == ["model.hf"]
+    admit(folder, file_exists=None)
+    admit(parse_spec({"model": {"hf": "gpt2"}}), file_exists=lambda path: False)
+
+
 def test_text_needs_a_vocabulary_of_bytes() -> None:
     assert "model.vocab" in refused({"model": {"name": "gpt", "vocab": 100}})
 
@@ -261,7 +271,6 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"model": {"hf": "gpt2"}}, "model.hf"),
         ({"engine": "fsdp"}, "engine"),
         ({"ds_config": {}}, "ds_config"),
     ],
