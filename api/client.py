@@ -129,6 +129,13 @@ class ElastaneClient:
             body["stage"] = stage
         return self._json("POST", _job(job_id, "scale"), body=body)
 
+    def prioritise(self, job_id: str, priority: int) -> Json:
+        return self._json("POST", _job(job_id, "priority"), body={"priority": priority}, repeatable=True)
+
+    def explain(self, job_id: str) -> Json:
+        """Why it waits, or has the workers it has."""
+        return self._json("GET", _job(job_id, "explain"))
+
     def pause(self, job_id: str) -> Json:
         return self._json("POST", _job(job_id, "pause"))
 

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.problems import CODES, MEDIA_TYPE, Problem
-from api.schemas import WORKERS_SCHEMA, KeyRequest, ScaleRequest
+from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest
 from service.domain.presets import PRESETS
 from service.domain.spec import FSDP_STAGES, JobSpec
 from service.domain.wire import Heartbeat
@@ -21,6 +21,7 @@ EXAMPLES: dict[str, Json] = {
         "shortest": {"model": "gpt-tiny"},
         "elastic": {"model": "gpt-small", "stage": 3, "workers": {"min": 1, "max": 4}, "training": {"steps": 200}},
     },
+    "PriorityRequest": {"first": {"priority": 100}},
     "ScaleRequest": {"number": {"workers": 3}, "bounds": {"workers": {"min": 1, "max": 4}}},
 }
 PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}}
@@ -59,7 +60,7 @@ def _add_shapes(document: Json) -> None:
     shapes = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         shapes.pop(unused, None)
-    for model in (Problem, ScaleRequest, KeyRequest, Heartbeat):
+    for model in (Problem, ScaleRequest, PriorityRequest, KeyRequest, Heartbeat):
         _add(shapes, model.__name__, model.model_json_schema(ref_template=REF))
     _add(shapes, "JobSpecDocument", spec_schema())
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "An API key, ek_..."}}

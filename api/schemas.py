@@ -157,6 +157,33 @@ class ScaleRequest(BaseModel):
         return self
 
 
+class PriorityRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    priority: int = Field(ge=0, le=100, description="larger first")
+
+
+class Ahead(Shape):
+    job_id: str
+    name: str | None
+    priority: int
+    slots: int = Field(description="that it holds now")
+
+
+class Explanation(Shape):
+    """Why a job has the workers it has."""
+
+    job_id: str
+    state: JobState
+    reason: str
+    sentences: list[str] = Field(description="with numbers, to be read in order")
+    slot_kind: str
+    needs_slots: int = Field(description="for its minimum of workers")
+    slots: int
+    slots_free: int
+    ahead: list[Ahead] = Field(description="who holds slots or comes first")
+
+
 # ---- what a job left behind --------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,4 @@
-"""Nodes and slots, who uses them and who waits."""
+"""Nodes and slots, who uses them, who waits and why."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from dataclasses import dataclass
 
 from service.domain.allocation import held_slots
 from service.domain.cluster import ClusterFacts, ClusterView, PendingJob, SlotUse, slots_per_worker
+from service.domain.explanation import Explanation, explain
 from service.domain.job import Job, JobState
-from service.ports import Capacity, Database
+from service.ports import Capacity, Clock, Database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     database: Database
     capacity: Capacity
+    clock: Clock
 
     async def view(self) -> ClusterView:
         """Raises ClusterUnavailable."""
@@ -30,6 +32,14 @@ class Cluster:
             used=used,
             pending=tuple(_pending(job, facts) for job in jobs if job.state is JobState.QUEUED),
         )
+
+    async def explain(self, job_id: str) -> Explanation:
+        """Why the job has the workers it has. Raises JobNotFound, ClusterUnavailable."""
+        facts = await self.capacity.facts()
+        async with self.database.read() as work:
+            job = await work.jobs.get(job_id)
+            jobs = await work.jobs.open()
+        return explain(job, jobs, facts, now=self.clock.now())
 
 
 def _use(job: Job, facts: ClusterFacts) -> SlotUse:

@@ -192,6 +192,31 @@ class Jobs:
         self._wake()
         return after
 
+    async def prioritise(self, job_id: str, priority: int) -> Job:
+        """From the next look of the reconciler on. Raises RequestRefused, IllegalTransition where it has ended."""
+        _check_range("priority", priority, low=0, high=100)
+        async with self.database.write() as work:
+            job = await work.jobs.get(job_id)
+            if job.terminal or job.intent is Intent.CANCEL:
+                raise IllegalTransition(job_id=job.id, state=job.state, trigger="change of priority")
+            before = job.spec.priority
+            if priority == before:
+                return job
+            changed = replace(job, spec=job.spec.model_copy(update={"priority": priority}))
+            told = Event(
+                job_id=job.id,
+                kind="priority_changed",
+                at=self.clock.now(),
+                message=f"Priority changed from {before} to {priority}",
+                attempt=job.attempt or None,
+                step=job.progress.step,
+                payload={"from": before, "to": priority},
+            )
+            after = await write_job(work, changed, told, before=job)
+            await work.commit()
+        self._wake()
+        return after
+
     def _scaled(self, job: Job, changed: Job) -> Event:
         payload: dict[str, object] = {"from": _span(job.bounds), "to": _span(changed.bounds)}
         words = f"Scaled from {_words(job.bounds)} to {_words(changed.bounds)} workers"

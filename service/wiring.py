@@ -175,7 +175,7 @@ def build(settings: Settings) -> Services:
         logs=Logs(database=database),
         checkpoints=Checkpoints(database=database, clock=clock, bus=bus, tokens=tokens),
         plans=plans,
-        cluster=Cluster(database=database, capacity=capacity),
+        cluster=Cluster(database=database, capacity=capacity, clock=clock),
         keys=Keys(database=database, clock=clock, tokens=tokens),
         attempts=attempts,
         stream=Stream(database=database, bus=bus),

@@ -169,6 +169,30 @@ def scale(
     _acted(job, as_json=as_json)
 
 
+def priority(
+    context: typer.Context,
+    job_id: JobId,
+    priority: Annotated[int, typer.Argument(min=0, max=100, help="Larger comes first.")],
+    as_json: AsJson = False,
+) -> None:
+    """Change who comes first when there are not slots enough for all."""
+    with client_of(context) as client:
+        job = client.prioritise(job_id, priority)
+    emit_json(job) if as_json else say(f"job {job['id']} is {job['state']}, priority {job['priority']}")
+
+
+def explain(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
+    """Say why a job waits, or has the workers it has."""
+    with client_of(context) as client:
+        found = client.explain(job_id)
+    if as_json:
+        return emit_json(found)
+    for sentence in found["sentences"]:
+        say(sentence)
+    rows = [(each["job_id"], each["name"], each["priority"], each["slots"]) for each in found["ahead"]]
+    return print_table(("HOLDS SLOTS OR COMES FIRST", "NAME", "PRIORITY", "SLOTS"), rows) if rows else None
+
+
 def pause(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> None:
     """Save a checkpoint and give the workers back."""
     with client_of(context) as client:

@@ -105,6 +105,28 @@ async def scale_job(
     return schemas.Job.of(await services.jobs.scale(job_id, body.workers, stage=body.stage))
 
 
+@router.post(
+    "/v1/jobs/{job_id}/priority",
+    status_code=202,
+    responses=refuses(400, 404, 409, 413, 415, 422),
+    dependencies=[SUBMIT, NoQuery],
+    **takes("PriorityRequest"),
+)
+async def prioritise_job(
+    services: AppServices,
+    job_id: JobId,
+    body: Annotated[schemas.PriorityRequest, Depends(body_of(schemas.PriorityRequest))],
+) -> schemas.Job:
+    """Change who comes first when there are not slots enough for all."""
+    return schemas.Job.of(await services.jobs.prioritise(job_id, body.priority))
+
+
+@router.get("/v1/jobs/{job_id}/explain", responses=refuses(404, 422, 503), dependencies=[READ, NoQuery])
+async def explain_job(services: AppServices, job_id: JobId) -> schemas.Explanation:
+    """Why the job waits, or has the workers it has: sentences with numbers, and who is ahead of it."""
+    return schemas.Explanation.model_validate(await services.cluster.explain(job_id))
+
+
 ACTION: dict[str, Any] = {
     "status_code": 202,
     "responses": refuses(404, 409, 413, 422),

@@ -6,6 +6,7 @@
 | launched | service | attempt, workers |
 | started | service | workers |
 | scaled | service | from {min, max}, to {min, max} |
+| priority_changed | service | from, to |
 | resizing, running, recovering | service | workers |
 | requeued, pausing, paused, resumed, cancelling, cancelled, succeeded, failed | service | - |
 | attempt_lost | service | attempt, cause, retries, retry_in_s |

@@ -126,3 +126,29 @@ def test_a_heartbeat_of_another_shape_is_refused(service: LiveService) -> None:
     _, puppet = service.running()
     answer = service.http.post(f"{puppet.path}/heartbeat", json={"job_id": 1}, headers=puppet.headers)
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:elastane:problem:invalid-heartbeat")
+
+
+def test_a_priority_changes_in_any_state_but_an_ended_one(service: LiveService) -> None:
+    job_id, puppet = service.running()
+    for _ in range(2):
+        answer = act(service, job_id, "priority", {"priority": 90})
+        assert (answer.status_code, answer.json()["priority"]) == (202, 90)
+    changes = [e for e in service.http.get(f"/v1/jobs/{job_id}/events").json()["items"] if "priority" in e["kind"]]
+    assert [event["payload"] for event in changes] == [{"from": 50, "to": 90}]
+    puppet.end()
+    refused = act(service, job_id, "priority", {"priority": 10})
+    assert (refused.status_code, refused.json()["state"]) == (409, "succeeded")
+    for body in ({}, {"priority": 101}, {"priority": "9"}, {"priority": True}):
+        assert act(service, job_id, "priority", body).status_code == 422
+
+
+def test_why_a_job_waits_is_told_with_numbers(service: LiveService) -> None:
+    job_id = service.submit(workers=2000, priority=70)["id"]
+    wait_until(lambda: "Needs 2000" in service.job(job_id)["reason"])
+    found = service.http.get(f"/v1/jobs/{job_id}/explain").json()
+    assert (found["state"], found["needs_slots"], found["slots"]) == ("queued", 2000, 1000)
+    assert f"`elastane scale {job_id} N` lowers its minimum" in found["sentences"][-1]
+    running, _ = service.running()
+    assert running in {each["job_id"] for each in service.http.get(f"/v1/jobs/{job_id}/explain").json()["ahead"]}
+    assert act(service, job_id, "cancel").status_code == 202
+    assert service.http.get("/v1/jobs/00000000-0000-7000-8000-000000000000/explain").status_code == 404
