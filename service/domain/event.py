@@ -12,6 +12,7 @@
 | attempt_lost | service | attempt, cause, retries, retry_in_s |
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
 | worker_lost | controller | rank, pid, node |
+| collective_failed | controller | rank, unit, collective |
 | recovered | controller | workers, from_step, redone_steps, pause_s |
 | started_from | controller | uri, from_step, missing |
 | checkpoint_started | controller | - |

@@ -182,9 +182,8 @@ class Controller:
 
     def _end_silent(self) -> None:
         """A warm worker's reports are fetched without its training thread: silence is a stopped or cut off process."""
-        limit_s = self._brief.spec.hang.silence_s
         for hand in list(self._group):
-            if hand.ready is not None and hand.silent_s > limit_s:
+            if hand.ready is not None and hand.silent_s > self._brief.spec.hang.silence_s:
                 self._lose_alive(hand.id, f"its process has not answered for {hand.silent_s:.0f} s")
 
     def _lose(self, death: Death) -> None:
@@ -361,6 +360,7 @@ class Controller:
         silent = self._formation.silent()
         if silent and self._course.for_s < self._progress.answer_s:
             return
+        self._timeline.diverged(self._formation.present, self._group)
         for worker in silent:
             log.error("worker %s says nothing %.0f s after its generation ended", worker, self._course.for_s)
             self._group.end(worker)

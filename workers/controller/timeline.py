@@ -7,11 +7,12 @@ from typing import Any
 
 from service.domain.wire import CheckpointReport, WorkerReport
 from workers.checkpoint.places import step_name
+from workers.controller.divergence import first_difference
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.hang import Hang
 from workers.controller.uplink import Uplink
-from workers.worker.messages import CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving, Started
+from workers.worker.messages import Broken, CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving, Started
 
 
 class Timeline:
@@ -69,6 +70,18 @@ class Timeline:
     def hung(self, hang: Hang, *, step: int, generation: Generation) -> None:
         """Who waits where; the workers that are ended for it follow as lost."""
         self._tell("worker_hung", generation, f"At step {step}: {hang.report}", step=step, where=list(hang.where))
+
+    def diverged(self, generation: Generation, living: WorkerGroup) -> None:
+        """A collective failed and everybody lives: who did otherwise than the others. A death is told by itself."""
+        if not all(member in living for member in generation.members):
+            return
+        answers = [generation.answers.get(member) for member in generation.members]
+        broken = {rank: answer for rank, answer in enumerate(answers) if isinstance(answer, Broken)}
+        recent = {rank: broken[rank].recent if rank in broken else () for rank in range(len(answers))}
+        if (found := first_difference(recent)) is not None:
+            step = max(answer.step for answer in broken.values())
+            where = {"rank": found.rank, "unit": found.unit, "collective": found.sequence}
+            self._tell("collective_failed", generation, f"At step {step}: {found.sentence}", step=step, **where)
 
     def crashed(self, worker: str, crash: Crashed) -> None:
         self._uplink.event(

@@ -53,13 +53,27 @@ class Footprint:
     buffers_bytes: int = 0
 
 
+@dataclass(slots=True)
+class Collective:
+    """One that this rank has begun; `sequence` counts those of its group from 1, `unit` says whose values move.
+    begun_at: seconds since 1970, by this machine's clock."""
+
+    sequence: int
+    kind: str
+    unit: str
+    numel: int
+    begun_at: float
+    finished: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Elements that passed the collectives since the engine started, counted as the ZeRO paper counts them:
     an all-gather or a reduce-scatter of n elements moves n, an all-reduce moves 2n.
-    waited_s: what the process spent waiting for them."""
+    waited_s: what the process spent waiting for them. recent: the last ones in the present group, oldest first."""
 
     elements: dict[str, int] = field(default_factory=dict)
     bytes_sent: int = 0
     calls: int = 0
     waited_s: float = 0.0
+    recent: tuple[Collective, ...] = ()

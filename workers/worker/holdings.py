@@ -12,6 +12,7 @@ import torch.distributed as dist
 
 from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
+from workers.engine.states import Collective
 from workers.models.blueprint import Blueprint
 from workers.worker import assemble
 from workers.worker.messages import Holding
@@ -68,6 +69,10 @@ class Holdings:
     def whole(self) -> dict[str, int]:
         """tensor -> numel of the model; empty before the first join."""
         return {name: meta.numel for name, meta in self._engine.tensors().items()} if self._engine else {}
+
+    def recent(self) -> tuple[Collective, ...]:
+        """The last collectives in the present group; none where it never stood."""
+        return self._engine.traffic().recent if self._engine is not None and self._defined else ()
 
     # ---- generations ---------------------------------------------------------------------------------------------
 

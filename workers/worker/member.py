@@ -158,6 +158,7 @@ class Member:
             error=f"{type(error).__name__}: {error}"[:500],
             holdings=self._holdings.list(),
             whole=self._holdings.whole(),
+            recent=self._holdings.recent(),
         )
 
     # ---- the loop's host -----------------------------------------------------------------------------------------

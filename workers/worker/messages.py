@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from workers.engine.states import Collective
 from workers.layout.layout import Piece
 
 # ---- down: orders of the controller ----------------------------------------------------------------------------------
@@ -145,13 +146,15 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A collective failed after `step`. What this worker still holds, by step; `whole` is tensor -> numel."""
+    """A collective failed after `step`. What this worker still holds, by step; `whole` is tensor -> numel; `recent` are
+    the last collectives of its part in the generation."""
 
     generation: int
     step: int
     error: str
     holdings: tuple[Holding, ...] = field(default=(), repr=False)
     whole: dict[str, int] = field(default_factory=dict, repr=False)
+    recent: tuple[Collective, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

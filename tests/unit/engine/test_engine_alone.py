@@ -257,9 +257,9 @@ def test_a_peer_that_dies_after_all_agreed_leaves_a_whole_step_and_shows_in_the_
         each.micro_step(batch(9), weight=1.0, last=True)
     told: list[str] = []
 
-    def gather(self: Collectives, full: Tensor, shard: Tensor, *, name: str = "all_gather") -> Pending:
+    def gather(self: Collectives, full: Tensor, shard: Tensor, *, name: str = "all_gather", unit: str = "") -> Pending:
         if name == "agree":
-            return original(self, full, shard, name=name)
+            return original(self, full, shard, name=name, unit=unit)
         told.append(name)
         raise RuntimeError("connection closed by peer")
 

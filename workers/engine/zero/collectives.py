@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import time
 import weakref
+import zlib
+from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count
 from weakref import WeakKeyDictionary
@@ -18,8 +20,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from workers.engine.states import Traffic
+from workers.engine.states import Collective, Traffic
 
+# Collectives remembered: some steps of a small model, a good part of one of a large model.
+RECENT = 256
 # Messages match by tag, and all engines of a process may share a group: no tag of a group is used twice.
 _TAGS: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
@@ -45,11 +49,14 @@ class Waits:
 class Pending:
     """A collective under way. `wait` returns when its results may be read and its inputs changed."""
 
-    __slots__ = ("_waits", "_works")
+    __slots__ = ("_begun", "_waits", "_works")
 
-    def __init__(self, works: Sequence[dist.Work] = (), waits: Waits | None = None) -> None:
+    def __init__(
+        self, works: Sequence[dist.Work] = (), waits: Waits | None = None, begun: Collective | None = None
+    ) -> None:
         self._works = works
         self._waits = waits
+        self._begun = begun
 
     def wait(self) -> None:
         works, self._works = self._works, ()
@@ -58,6 +65,8 @@ class Pending:
             work.wait()
         if self._waits is not None:
             self._waits.seconds += time.perf_counter() - began
+        if self._begun is not None:
+            self._begun.finished = True
 
 
 class Collectives:
@@ -78,14 +87,16 @@ class Collectives:
         self._bytes_sent = 0
         self._calls = 0
         self._waits = Waits()
+        self._numbers = count(1)
+        self._recent: deque[Collective] = deque(maxlen=RECENT)
 
-    def gather(self, full: Tensor, shard: Tensor, *, name: str = "all_gather") -> Pending:
+    def gather(self, full: Tensor, shard: Tensor, *, name: str = "all_gather", unit: str = "") -> Pending:
         """Every rank's shard into `full`, in the order of the ranks. `shard` may be this rank's part of `full`."""
-        moves = self._count(name, full)
-        if moves and not self._exchanges:
-            return Pending([self._alive().all_gather_single(full, shard)], self._waits)
+        begun = self._begin(name, full, unit)
+        if begun and not self._exchanges:
+            return Pending([self._alive().all_gather_single(full, shard)], self._waits, begun)
         parts = full.view(self.world, -1).unbind() if full.numel() else ()
-        pending = self._exchange([shard] * self.world, parts) if moves else Pending()
+        pending = self._exchange([shard] * self.world, parts, begun) if begun else Pending()
         if parts and parts[self.rank].data_ptr() != shard.data_ptr():
             # While the others' parts are on their way.
             parts[self.rank].copy_(shard)
@@ -95,15 +106,16 @@ class Collectives:
         """Elements that `scatter` needs to receive into."""
         return shard_numel * (self.world - 1 if self._exchanges else 1)
 
-    def scatter(self, packed: Tensor, landing: Tensor) -> Pending:
+    def scatter(self, packed: Tensor, landing: Tensor, *, unit: str = "") -> Pending:
         """Part r of every rank's `packed` on its way to rank r; `land` adds them up."""
-        if not self._count("reduce_scatter", packed):
+        begun = self._begin("reduce_scatter", packed, unit)
+        if begun is None:
             return Pending()
         if self._exchanges:
             parts = packed.view(self.world, -1).unbind()
-            return self._exchange(parts, self._by_rank(landing, own=parts[self.rank]))
+            return self._exchange(parts, self._by_rank(landing, own=parts[self.rank]), begun)
         work = self._reduction_group().reduce_scatter_single(landing, packed, dist.ReduceScatterOptions())
-        return Pending([work], self._waits)
+        return Pending([work], self._waits, begun)
 
     def land(self, packed: Tensor, landing: Tensor, into: Tensor, *, add: bool) -> None:
         """The sum of a finished scatter, written to (or added to) `into`, which may be this rank's part of `packed`
@@ -125,19 +137,18 @@ class Collectives:
         elif into.data_ptr() != total.data_ptr():
             into.copy_(total)
 
-    def swap(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> Pending:
+    def swap(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor], *, unit: str = "") -> Pending:
         """outgoing[r] to rank r, incoming[r] from rank r, of sizes that both know; its own entries a rank keeps."""
-        sent = sum(part.numel() for rank, part in enumerate(outgoing) if rank != self.rank)
         if self.world == 1:
             return Pending()
-        self._elements["swap"] = self._elements.get("swap", 0) + sent
-        self._bytes_sent += sent * outgoing[0].itemsize
-        self._calls += 1
+        sent = sum(part.numel() for rank, part in enumerate(outgoing) if rank != self.rank)
+        # Its size is another on each rank, and no sign of a difference.
+        begun = self._note("swap", unit, 0, elements=sent, sent_bytes=sent * outgoing[0].itemsize)
         if self._exchanges:
-            return self._exchange(outgoing, incoming)
+            return self._exchange(outgoing, incoming, begun)
         nothing = incoming[self.rank].narrow(0, 0, 0)
         away = [[nothing if r == self.rank else part for r, part in enumerate(parts)] for parts in (incoming, outgoing)]
-        return Pending([self._alive().alltoall(*away)], self._waits)
+        return Pending([self._alive().alltoall(*away)], self._waits, begun)
 
     def agree(self, values: Sequence[float]) -> list[float]:
         """The sum over the ranks, in fp64 and in the order of the ranks: every rank gets the same bits."""
@@ -153,6 +164,7 @@ class Collectives:
             bytes_sent=self._bytes_sent,
             calls=self._calls,
             waited_s=self._waits.seconds,
+            recent=tuple(self._recent),
         )
 
     def continue_from(self, former: Collectives) -> None:
@@ -186,9 +198,11 @@ class Collectives:
         parts.insert(self.rank, own)
         return parts
 
-    def _exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor]) -> Pending:
+    def _exchange(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor], begun: Collective) -> Pending:
         """outgoing[r] to rank r, incoming[r] from rank r; every rank meets its neighbours in turn."""
-        group, tag = self._alive(), next(self._tags)
+        # Two that are not the same never meet: they time out, where gloo would end the process or mix up values.
+        mark = zlib.crc32(f"{begun.kind} {begun.unit} {begun.numel}".encode()) % 2**11
+        group, tag = self._alive(), next(self._tags) % 2**20 * 2**11 + mark
         works = []
         for distance in range(1, self.world):
             source = (self.rank - distance) % self.world
@@ -198,16 +212,23 @@ class Collectives:
             target = (self.rank + distance) % self.world
             if outgoing[target].numel():
                 works.append(group.send([outgoing[target]], target, tag))
-        return Pending(works, self._waits)
+        return Pending(works, self._waits, begun)
 
-    def _count(self, name: str, whole: Tensor) -> bool:
-        """Note a collective of `whole`; False where nothing has to move."""
-        if self.world == 1 or whole.numel() == 0:
-            return False
-        self._elements[name] = self._elements.get(name, 0) + whole.numel()
-        self._bytes_sent += whole.numel() * whole.itemsize * (self.world - 1) // self.world
+    def _begin(self, name: str, whole: Tensor, unit: str) -> Collective | None:
+        """Note a collective of `whole`; None where nothing has to move."""
+        numel = whole.numel()
+        if self.world == 1 or numel == 0:
+            return None
+        sent_bytes = numel * whole.itemsize * (self.world - 1) // self.world
+        return self._note(name, unit, numel, elements=numel, sent_bytes=sent_bytes)
+
+    def _note(self, name: str, unit: str, numel: int, *, elements: int, sent_bytes: int) -> Collective:
+        self._elements[name] = self._elements.get(name, 0) + elements
+        self._bytes_sent += sent_bytes
         self._calls += 1
-        return True
+        begun = Collective(next(self._numbers), name, unit, numel, time.time())
+        self._recent.append(begun)
+        return begun
 
 
 def _second_queue(group: dist.ProcessGroup) -> dist.ProcessGroup | None:

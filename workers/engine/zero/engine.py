@@ -301,7 +301,7 @@ class ZeroEngine:
             self._state.derive_params(flat)
             if self._stage.gather is Gather.AFTER_STEP and self._failure is None:
                 with self._keeping_failure():
-                    unit.pending.append(self._collectives.gather(flat.full, flat.own))
+                    unit.pending.append(self._collectives.gather(flat.full, flat.own, unit=flat.unit))
 
     def _settle(self) -> None:
         """No message between steps: one that nobody takes any more would stall its connection."""
@@ -367,7 +367,7 @@ def _build_units(model: nn.Module, rule: UnitRule, precision: Precision, matrice
         plan, flats = plan_of(grouping, precision.param_dtype, matrices), []
         for flat_plan in plan.flats:
             params = [grouping.params[slot.name] for slot in flat_plan.slots]
-            flats.append(Flat(index=flat_index, first_param=first_param, plan=flat_plan, params=params))
+            flats.append(Flat(unit=plan.name, index=flat_index, first_param=first_param, plan=flat_plan, params=params))
             flat_index += 1
             first_param += len(params) if flat_plan.trainable else 0
         units.append(Unit(index=len(units), plan=plan, modules=grouping.modules, flats=flats))

@@ -22,7 +22,10 @@ class Flat:
     back, so views that autograd saved are valid again; a parameter's version counter is its own and never moves.
     """
 
-    def __init__(self, *, index: int, first_param: int, plan: FlatPlan, params: Sequence[nn.Parameter]) -> None:
+    def __init__(
+        self, *, unit: str, index: int, first_param: int, plan: FlatPlan, params: Sequence[nn.Parameter]
+    ) -> None:
+        self.unit = unit
         self.index = index
         self.first_param = first_param
         self.plan = plan

@@ -20,7 +20,7 @@ class Owners:
 
     def __init__(self, flat: Flat, collectives: Collectives, *, sharded: bool, load: list[int]) -> None:
         """load: the work that each rank has from other vectors; that of this one is added."""
-        self._start = flat.state.start
+        self._unit, self._start = flat.unit, flat.state.start
         self._collectives = collectives
         self._sharded = sharded
         ranks, whole = range(collectives.world), Interval(0, flat.full_numel)
@@ -60,7 +60,7 @@ class Owners:
         sends = [torch.cat(parts) if parts else like.new_empty(0) for parts in outgoing]
         lands = [like.new_empty(sum(at.numel for _, at in places)) for places in incoming]
         lands[self._collectives.rank] = sends[self._collectives.rank]
-        self._collectives.swap(sends, lands).wait()
+        self._collectives.swap(sends, lands, unit=self._unit).wait()
         found: list[tuple[Place, Tensor]] = []
         for places, values in zip(incoming, lands, strict=True):
             parts = torch.split(values, [at.numel for _, at in places])

@@ -146,7 +146,7 @@ class Passes:
             self.gathered_peak_bytes = max(self.gathered_peak_bytes, self.gathered_bytes)
         for flat in unit.flats:
             flat.refill()
-            unit.pending.append(self._collectives.gather(flat.full, self._state.outgoing(flat)))
+            unit.pending.append(self._collectives.gather(flat.full, self._state.outgoing(flat), unit=flat.unit))
 
     def _release(self, unit: Unit) -> None:
         if not unit.whole:

@@ -142,7 +142,7 @@ class Reducer:
     def _send(self, flat: Flat, packed: Tensor, *, bucket: Bucket | None, add: bool) -> None:
         self._make_room()
         landing = self.buckets.take(self._collectives.landing_numel(flat.shard.numel), self._dtype)
-        pending = self._collectives.scatter(packed, landing.vector)
+        pending = self._collectives.scatter(packed, landing.vector, unit=flat.unit)
         self._under_way.append(_UnderWay(flat, packed, bucket, landing, pending, add))
 
     def _make_room(self) -> None:
@@ -161,7 +161,7 @@ class Reducer:
         if reduction.bucket is not None:
             self.buckets.give(reduction.bucket)
         if self._stage.shares_gradients:
-            self._shared.append(self._collectives.gather(grad, self.own_gradient(flat)))
+            self._shared.append(self._collectives.gather(grad, self.own_gradient(flat), unit=flat.unit))
 
     def _write(self, flat: Flat, vector: Tensor, places: Sequence[Tensor], *, add: bool) -> None:
         """Move the parameters' new gradients into `vector`; without `add` all else in it becomes zero."""
