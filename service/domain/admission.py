@@ -84,7 +84,7 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
         fix = "use stage: 3, or offload the optimizer alone"
         problem = f"stage {spec.stage} keeps parameters whole on the device; only stage 3 can offload them"
         yield Problem(field="offload.params", value=spec.offload.params, problem=problem, fix=fix)
-    if spec.offload.path is not None and "nvme" not in (spec.offload.optimizer, spec.offload.params):
+    if spec.offload.path is not None and not spec.offload.on_disk:
         fix = "remove it, or offload to nvme"
         yield Problem(field="offload.path", value=spec.offload.path, problem="nothing is offloaded to nvme", fix=fix)
     if spec.offload.ratio != 1.0 and spec.offload.is_none:
@@ -111,7 +111,7 @@ def _store(uri: str) -> Iterator[Problem]:
 
 
 def _without_a_folder(spec: JobSpec) -> Iterator[Problem]:
-    if "nvme" in (spec.offload.optimizer, spec.offload.params) and spec.offload.path is None:
+    if spec.offload.on_disk and spec.offload.path is None:
         problem = "the workers run on other machines, whose fast disk is not known here"
         fix = "give the absolute path of a folder on a local disk that each of them has"
         yield Problem(field="offload.path", value=None, problem=problem, fix=fix)

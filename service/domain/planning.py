@@ -115,7 +115,8 @@ def auto_ratio(spec: JobSpec, *, stage: int, numel: int, workers: int, budget_by
     """The part to offload of a model of any kind; what a step needs on top is known of our own alone."""
     shape = shape_of(spec)
     passing = passing_bytes(spec, shape, stage=stage, workers=workers) if shape is not None else {}
-    rule = recipe(spec.precision, stage=stage, training=spec.training)
+    share = matrix_share(shape) if shape is not None else 0.0
+    rule = recipe(spec.precision, stage=stage, training=spec.training, matrix_share=share)
     return fitting_ratio(
         spec.offload,
         state_bytes(numel=numel, workers=workers, stage=stage, recipe=rule),

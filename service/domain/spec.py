@@ -136,6 +136,10 @@ class Offload(Value):
     def is_none(self) -> bool:
         return self.optimizer == "none" and self.params in (None, "none")
 
+    @property
+    def on_disk(self) -> bool:
+        return "nvme" in (self.optimizer, self.params)
+
 
 class LossScaleSpec(Value):
     """Doubled after `growth_interval` steps without an overflow (null: never), halved at overflows down to `minimum`.

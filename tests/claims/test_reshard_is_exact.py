@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,11 +12,13 @@ from torch import Tensor
 
 from tests.claims.ranks import on_ranks
 from tests.claims.training import gpt, plain_curve, train_step, zero_engine
+from workers.engine.placement import Placement
 from workers.engine.protocol import Held
 from workers.engine.states import StateKind
 from workers.engine.zero.engine import ZeroEngine
 from workers.layout.layout import Piece
 
+CPU = torch.device("cpu")
 WORLD = 4
 State = dict[tuple[StateKind, Piece], Tensor]
 Curve = list[tuple[float, float]]
@@ -54,10 +59,11 @@ def _kept(held: Held, mine: State) -> bool:
     return held.values.keys() == mine.keys() and all(torch.equal(held.values[key], mine[key]) for key in mine)
 
 
-def _journey(rank: int, world: int, stage: int) -> tuple[list[Curve], list[bool]]:
+def _journey(rank: int, world: int, stage: int, place: dict[str, Any], folder: str) -> tuple[list[Curve], list[bool]]:
     """Steps 1-3 on four ranks, 4-6 on three of them in place, 7-9 on another two at another stage in a new engine."""
     groups = [dist.new_group([0, 1, 2, 3]), dist.new_group([0, 1, 2]), dist.new_group([1, 3])]
-    engine = zero_engine(gpt(), groups[0], stage=stage)
+    placement = Placement.of(CPU, folder=Path(folder), **place)
+    engine = zero_engine(gpt(), groups[0], stage=stage, placement=placement)
     curves = [[train_step(engine, step, rank=rank, world=4) for step in (1, 2, 3)], [], []]
     mine, steps, exact = _state(engine, rank), engine.scalars(), []
     whole = _whole(mine)
@@ -75,16 +81,25 @@ def _journey(rank: int, world: int, stage: int) -> tuple[list[Curve], list[bool]
     whole = _whole(mine)
     if rank in (1, 3):
         seat = (1, 3).index(rank)
-        last = zero_engine(gpt(seed=2), groups[2], stage=3 - stage)
+        last = zero_engine(gpt(seed=2), groups[2], stage=3 - stage, placement=placement.renewed())
         _load(last, seat, whole, {"steps": dict.fromkeys(steps["steps"], 6)})
         curves[2] = [train_step(last, step, rank=seat, world=2) for step in (7, 8, 9)]
     return curves, exact
 
 
-@pytest.mark.parametrize("stage", range(4))
-def test_state_survives_resizes_bit_for_bit_and_the_curve_is_one(stage: int) -> None:
+NOWHERE: dict[str, Any] = {}
+DISK = {"optimizer": "nvme", "params": "nvme"}
+SPLIT = {"optimizer": "cpu", "params": "nvme", "ratio": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("stage", "place"), [(0, NOWHERE), (1, NOWHERE), (2, NOWHERE), (3, NOWHERE), (3, DISK), (1, DISK), (3, SPLIT)]
+)
+def test_state_survives_resizes_bit_for_bit_and_the_curve_is_one(
+    stage: int, place: dict[str, Any], tmp_path: Path
+) -> None:
     reference = torch.tensor(plain_curve(gpt(), 9)).view(3, 3, 2)
-    for curves, exact in on_ranks(WORLD, _journey, stage):
+    for curves, exact in on_ranks(WORLD, _journey, stage, place, str(tmp_path)):
         assert all(exact)
         for part, curve in enumerate(curves):
             if curve:

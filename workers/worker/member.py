@@ -104,7 +104,8 @@ class Member:
         self.owner.barrier()
         self._holdings.stand(loaded.step, skipped=loaded.skipped)
         self._pace.begin()
-        if self._brief.spec.checkpoint.next_after(loaded.step) < self._brief.spec.training.steps:
+        spec = self._brief.spec
+        if spec.checkpoint.next_after(loaded.step) < spec.training.steps and not spec.offload.on_disk:
             self.checkpoints.prepare(self._holdings.engine, place)
         self._outbox.put(
             Joined(
@@ -185,16 +186,20 @@ class Member:
         return self._saves.in_flight
 
     def save(self, step: int, *, behind: bool = False) -> None:
-        """Every rank writes its part; rank 0 publishes and reports."""
+        """Every rank writes its part; rank 0 publishes and reports. What rests on a disk would not fit into memory as
+        a snapshot does: it is written at once."""
         engine, skipped = self._holdings.engine, self._holdings.skipped
-        if behind:
+        if behind and not self._brief.spec.offload.on_disk:
             self._saves.behind(step, engine, skipped=skipped)
         else:
             self._saves.at_once(step, engine, skipped=skipped, store=self.owner.store)
 
     def mirror_due(self, step: int) -> bool:
-        """Where the state is whole on every rank, or on the only one, there is nothing that a mirror would add."""
-        return self.place.world_size > 1 and self._brief.spec.stage != 0 and self._pace.due(step)
+        """Where the state is whole on every rank, or on the only one, there is nothing that a mirror would add; and two
+        shards of what rests on a disk would not fit into memory: after a loss, a checkpoint is read."""
+        spec = self._brief.spec
+        mirrored = self.place.world_size > 1 and spec.stage != 0 and not spec.offload.on_disk
+        return mirrored and self._pace.due(step)
 
     def mirror(self, step: int) -> None:
         seconds = self._holdings.mirrors.take(
