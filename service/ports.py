@@ -18,7 +18,6 @@ from service.domain.log import LogRecord
 from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
 from service.domain.series import Series
-from service.domain.spec import Resources
 from service.domain.wire import LogLine, Sample
 
 # ---- rows ----------------------------------------------------------------------------------------------------------
@@ -227,7 +226,6 @@ class LaunchOrder:
     number: int
     token: str
     service_url: str
-    resources: Resources
 
 
 class Launcher(Protocol):

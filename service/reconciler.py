@@ -305,7 +305,6 @@ class Reconciler:
             number=attempt.number,
             token=token,
             service_url=self.settings.service_url,
-            resources=job.spec.resources,
         )
         await self.launcher.launch(order)
         await self._launched(attempt)

@@ -11,8 +11,12 @@
 | requeued, pausing, paused, resumed, cancelling, cancelled, succeeded, failed | service | - |
 | attempt_lost | service | attempt, cause, retries, retry_in_s |
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
-| worker_lost | controller | rank, pid, node |
 | collective_failed | controller | rank, unit, collective |
+| worker_lost | controller | rank, worker, pid, node, reason |
+| worker_hung | controller | where: of each rank step, doing, place |
+| worker_crashed | controller | worker, reason |
+| workers_missing, fact_dropped | controller | - |
+| adopted | controller | workers, redone_steps |
 | recovered | controller | workers, from_step, redone_steps, pause_s |
 | started_from | controller | uri, from_step, missing |
 | checkpoint_started | controller | - |

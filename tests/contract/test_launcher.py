@@ -16,7 +16,6 @@ from service.adapters.local_process import MODULE, LocalProcesses
 from service.adapters.processes import commands, end, is_alive, with_arguments, with_environment
 from service.domain.attempt import Liveness
 from service.domain.errors import ErasureFailed
-from service.domain.spec import Resources
 from service.ports import Launcher, LaunchOrder
 from tests.fakes.world import FakeLauncher
 
@@ -38,7 +37,7 @@ class Bench:
 
 
 def order(attempt: str) -> LaunchOrder:
-    facts = {"number": 1, "token": "t0", "service_url": "http://127.0.0.1:1", "resources": Resources()}
+    facts = {"number": 1, "token": "t0", "service_url": "http://127.0.0.1:1"}
     return LaunchOrder(job_id="job-1", attempt_id=attempt, **facts)  # type: ignore[arg-type]
 
 

@@ -87,7 +87,7 @@ class Attempt:
 
 @dataclass
 class Bench:
-    """Where attempts of one test module run."""
+    """Where attempts run."""
 
     address: str
     folder: Path

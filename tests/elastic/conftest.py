@@ -1,4 +1,4 @@
-"""One Ray per module."""
+"""One Ray for all of these tests: it takes longer to start than most of them to run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.elastic.cluster import Bench, ray_head
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def bench() -> Iterator[Bench]:
     torch.set_num_threads(1)
     os.environ["PYTHONPATH"] = str(ROOT)

@@ -14,12 +14,9 @@ from service.adapters.cluster import RayCapacity, facts_of
 from service.adapters.ray_jobs import RayAddress, RayJobs, dashboard_url
 from service.domain.attempt import Liveness
 from service.domain.errors import ClusterUnavailable, ErasureFailed
-from service.domain.spec import Resources
 from service.ports import LaunchOrder
 
-ORDER = LaunchOrder(
-    job_id="j", attempt_id="a", number=2, token="secret", service_url="http://s:1", resources=Resources()
-)
+ORDER = LaunchOrder(job_id="j", attempt_id="a", number=2, token="secret", service_url="http://s:1")
 
 
 def jobs(answer: Callable[[httpx.Request], httpx.Response]) -> RayJobs:
