@@ -105,6 +105,21 @@ def test_a_dry_run_refuses_what_a_submission_would(service: LiveService) -> None
     assert service.http.post("/v1/jobs?dry_run=true", json={"model": "nope"}).status_code == 422
 
 
+def test_a_job_that_exceeds_the_memory_it_asks_for_is_refused_unless_its_state_rests_on_a_disk(
+    service: LiveService,
+) -> None:
+    fields = {"model": "gpt-medium", "stage": 1, "precision": "fp32", "resources": {"cpu": 1, "memory_gb": 1.5}}
+    document = {**fields, "training": {"batch_size": 1, "seq_len": 32}}
+    refused = service.http.post("/v1/jobs?dry_run=true", json=document)
+    assert refused.status_code == 422
+    assert [error["field"] for error in refused.json()["errors"]] == ["resources.memory_gb"]
+    taken = service.http.post("/v1/jobs?dry_run=true", json={**document, "offload": "nvme"})
+    assert taken.status_code == 200
+    (mine,) = [c for c in taken.json()["plan"]["choices"] if (c["stage"], c["offload"], c["workers"]) == (1, "nvme", 1)]
+    assert mine["bytes_by_kind"]["optimizer"].keys() == {"nvme"}
+    assert mine["fits"]
+
+
 def test_yaml_makes_the_same_job_as_json(service: LiveService) -> None:
     text = b"model: gpt-tiny\nworkers: {min: 1, max: 3}\ntraining: {steps: 7}\n"
     answer = service.http.post("/v1/jobs", content=text, headers={"content-type": "application/yaml"})

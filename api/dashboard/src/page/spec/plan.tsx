@@ -41,7 +41,12 @@ function Problems({ planner }: { planner: Planner }) {
 
 function PlanBody({ plan, planner }: { plan: Plan; planner: Planner }) {
   const { recommendation: best } = plan;
-  const use = (choice: { stage: number; workers: number }): void => planner.change(withValue(planner.spec.value, 'stage', choice.stage));
+  const use = (choice: { stage: number; offload: string }): void => {
+    const staged = withValue(planner.spec.value, 'stage', choice.stage);
+    // An offload of the user's own has more in it than its label says, and is there already.
+    const whole = ['none', 'cpu', 'nvme'].includes(choice.offload) && choice.offload !== (staged['offload'] ?? 'none');
+    planner.change(whole ? withValue(staged, 'offload', choice.offload) : staged);
+  };
   return (
     <>
       <div class="panel recommendation">
