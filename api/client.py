@@ -22,6 +22,8 @@ import httpx
 Json = dict[str, Any]
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
+# Of calls that read or write a whole checkpoint.
+PATIENT = httpx.Timeout(10.0, read=3600.0)
 DEFAULT_URL = "http://127.0.0.1:8000"
 
 
@@ -174,6 +176,21 @@ class ElastaneClient:
         """Asks for a checkpoint now."""
         return self._json("POST", _job(job_id, "checkpoints"))
 
+    def pin(self, job_id: str, step: int, *, pinned: bool = True) -> Json:
+        return self._json("POST", _checkpoint(job_id, step, "pin" if pinned else "unpin"), repeatable=True)
+
+    def verify(self, job_id: str, step: int) -> Json:
+        """Returns when every byte was read."""
+        return self._json("POST", _checkpoint(job_id, step, "verify"), timeout=PATIENT)
+
+    def export(self, job_id: str, step: int, *, to: str, format: str = "safetensors", dtype: str = "float32") -> Json:
+        """Returns when the folder `to`, an absolute path where workers run, is written."""
+        body = {"to": to, "format": format, "dtype": dtype}
+        return self._json("POST", _checkpoint(job_id, step, "export"), body=body, timeout=PATIENT)
+
+    def delete_checkpoint(self, job_id: str, step: int) -> None:
+        self._request("DELETE", _checkpoint(job_id, step), repeatable=False, timeout=PATIENT)
+
     # ---- the service -----------------------------------------------------------------------------------------------
 
     def cluster(self) -> Json:
@@ -224,11 +241,13 @@ class ElastaneClient:
         body: Json | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool | None = None,
+        timeout: httpx.Timeout | None = None,
     ) -> Json:
         query = {name: str(value) for name, value in (params or {}).items() if value is not None}
-        response = self._request(
-            method, path, params=query, json=body, headers=dict(headers or {}), repeatable=repeatable
-        )
+        content: Json = {"params": query, "json": body, "headers": dict(headers or {})}
+        if timeout is not None:
+            content["timeout"] = timeout
+        response = self._request(method, path, **content, repeatable=repeatable)
         try:
             answer = response.json()
         except ValueError:
@@ -276,6 +295,10 @@ def parse_events(lines: Iterator[str]) -> Iterator[Notice]:
 
 def _job(job_id: str, part: str = "") -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}" + (f"/{part}" if part else "")
+
+
+def _checkpoint(job_id: str, step: int, part: str = "") -> str:
+    return _job(job_id, f"checkpoints/{step}" + (f"/{part}" if part else ""))
 
 
 def _accepted(response: httpx.Response) -> httpx.Response:

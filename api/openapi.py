@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from api.problems import CODES, MEDIA_TYPE, Problem
-from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest
+from api.schemas import WORKERS_SCHEMA, ExportRequest, KeyRequest, PriorityRequest, ScaleRequest
 from service.domain.presets import PRESETS
 from service.domain.spec import FSDP_STAGES, JobSpec
 from service.domain.wire import Heartbeat
@@ -60,7 +60,7 @@ def _add_shapes(document: Json) -> None:
     shapes = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         shapes.pop(unused, None)
-    for model in (Problem, ScaleRequest, PriorityRequest, KeyRequest, Heartbeat):
+    for model in (Problem, ScaleRequest, PriorityRequest, ExportRequest, KeyRequest, Heartbeat):
         _add(shapes, model.__name__, model.model_json_schema(ref_template=REF))
     _add(shapes, "JobSpecDocument", spec_schema())
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "An API key, ek_..."}}
@@ -95,6 +95,7 @@ def spec_schema() -> Json:
         "precision": [{"type": "string", "enum": ["fp32", "bf16", "fp16"]}],
         "workers": WORKERS_SCHEMA["anyOf"],
         "stage": [{"type": "string", "enum": sorted(FSDP_STAGES)}],
+        "from": [{"type": "string", "description": "JOB@STEP, or JOB for its newest checkpoint"}],
     }
     for name, forms in short.items():
         words = {key: fields[name].pop(key) for key in ("default", "title", "description") if key in fields[name]}

@@ -109,8 +109,10 @@ class SampleRows(Protocol):
 
 class CheckpointRows(Protocol):
     async def add(self, record: CheckpointRecord) -> None:
-        """Idempotent by (job, step); the newest attempt's record stays."""
+        """Idempotent by (job, step); the newest attempt's record stays, and a pin."""
         ...
+
+    async def pin(self, job_id: str, step: int, *, pinned: bool) -> None: ...
 
     async def drop(self, job_id: str, step: int) -> None: ...
 
@@ -242,6 +244,11 @@ class Launcher(Protocol):
     async def erased(self, *, uri: str, job_id: str) -> bool:
         """Whether everything of the job in the store `uri` is gone; where it is not, a process that sees the store
         removes it: created or adopted, so ask again. Raises ErasureFailed once where that process failed."""
+        ...
+
+    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        """`python -m workers.checkpoint ARGUMENTS` where the workers' stores are seen, to its end: the document that it
+        answers, `error` and `detail` in it where it refused. Raises ToolUnavailable where it gave none in time."""
         ...
 
 

@@ -173,7 +173,7 @@ def build(settings: Settings) -> Services:
         jobs=jobs,
         metrics=Metrics(database=database),
         logs=Logs(database=database),
-        checkpoints=Checkpoints(database=database, clock=clock, bus=bus, tokens=tokens),
+        checkpoints=_checkpoints(jobs, launcher, settings),
         plans=plans,
         cluster=Cluster(database=database, capacity=capacity, clock=clock),
         keys=Keys(database=database, clock=clock, tokens=tokens),
@@ -185,6 +185,17 @@ def build(settings: Settings) -> Services:
         database=database,
         ray=ray,
         lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,
+    )
+
+
+def _checkpoints(jobs: Jobs, launcher: Launcher, settings: Settings) -> Checkpoints:
+    return Checkpoints(
+        database=jobs.database,
+        clock=jobs.clock,
+        bus=jobs.bus,
+        tokens=jobs.tokens,
+        launcher=launcher,
+        base_uri=settings.checkpoints,
     )
 
 

@@ -211,33 +211,6 @@ def cancel(context: typer.Context, job_id: JobId, as_json: AsJson = False) -> No
         _acted(client.cancel(job_id), as_json=as_json)
 
 
-def checkpoints(
-    context: typer.Context,
-    job_id: JobId,
-    now: Annotated[bool, typer.Option("--now", help="Ask for one now instead of listing.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the checkpoints of a job."""
-    with client_of(context) as client:
-        answer = client.checkpoint(job_id) if now else client.checkpoints(job_id)
-    if as_json:
-        return emit_json(answer)
-    if now:
-        return say("a checkpoint is asked for; `elastane events` says when it is saved")
-    rows = [
-        (
-            c.get("step"),
-            size_text(c.get("size_bytes")),
-            c.get("files"),
-            c.get("duration_s"),
-            time_text(c.get("at")),
-            c.get("uri"),
-        )
-        for c in answer["items"]
-    ]
-    return print_table(("STEP", "SIZE", "FILES", "TOOK (S)", "AT (UTC)", "URI"), rows)
-
-
 def _named(job: Json) -> str:
     return f"job {job['id']} ({job['name']})" if job.get("name") else f"job {job['id']}"
 

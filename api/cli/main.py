@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import jobs, operate, plan
+from api.cli import checkpoints, jobs, operate, plan
 from api.cli.connection import Connection
 from api.cli.output import print_error
 from api.client import DEFAULT_URL, ApiError
@@ -45,13 +45,14 @@ app.command()(jobs.explain)
 app.command()(jobs.pause)
 app.command()(jobs.resume)
 app.command()(jobs.cancel)
-app.command()(jobs.checkpoints)
+app.command()(checkpoints.export)
 app.command()(plan.plan)
 app.command()(operate.cluster)
 keys.command("create")(operate.create_key)
 keys.command("list")(operate.list_keys)
 keys.command("revoke")(operate.revoke_key)
 database.command("upgrade")(operate.upgrade_database)
+app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(keys, name="keys")
 app.add_typer(database, name="db")
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from service.adapters.checkpoint_tool import MODULE as TOOL
+from service.adapters.checkpoint_tool import answer_in
 from service.adapters.processes import is_alive, send, with_arguments
 from service.domain.attempt import Liveness
-from service.domain.errors import ErasureFailed
+from service.domain.errors import ErasureFailed, ToolUnavailable
 from service.ports import LaunchOrder
 from service.settings import inherited_environment
 
@@ -83,6 +86,24 @@ class LocalProcesses:
 
     def _erasure_log(self, job_id: str) -> Path:
         return self._home / "logs" / job_id / "erasure.log"
+
+    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *(self._python, "-m", TOOL, *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**inherited_environment(), **self._environment},
+        )
+        try:
+            output, complaints = await asyncio.wait_for(process.communicate(), timeout_s)
+        except TimeoutError:
+            raise ToolUnavailable(f"it took longer than {timeout_s:.0f} s and was ended") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        return answer_in((complaints + b"\n" + output).decode(errors="replace"))
 
     async def liveness(self, attempt_id: str) -> Liveness:
         return await asyncio.to_thread(self._liveness, attempt_id)

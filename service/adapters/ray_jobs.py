@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import shlex
-from collections.abc import Awaitable, Callable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import httpx
 
+from service.adapters.checkpoint_tool import MODULE as TOOL
+from service.adapters.checkpoint_tool import answer_in
 from service.domain.attempt import Liveness
-from service.domain.errors import ClusterUnavailable, ErasureFailed
+from service.domain.errors import ClusterUnavailable, ErasureFailed, ToolUnavailable
 from service.ports import LaunchOrder
 from service.settings import ray_token
 
 TIMEOUT_S = 20.0
+LOOK_EVERY_S = 1.0
 _LIVENESS = {
     "PENDING": Liveness.ALIVE,
     "RUNNING": Liveness.ALIVE,
@@ -76,6 +82,29 @@ class RayJobs:
         response = await self._send("POST", "/api/jobs/", body)
         if response.status_code >= 400 and await self.liveness(order.attempt_id) is not Liveness.ALIVE:
             raise ClusterUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")
+
+    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        """As a job of Ray's own, whose output is its log."""
+        name = f"elastane-checkpoint-{uuid.uuid4().hex}"
+        body = {"submission_id": name, "entrypoint": shlex.join(["python", "-m", TOOL, *arguments])}
+        response = await self._send("POST", "/api/jobs/", body)
+        if response.status_code >= 400:
+            raise ToolUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._end_of(name)
+        except TimeoutError:
+            await self._send("POST", f"/api/jobs/{name}/stop", None)
+            raise ToolUnavailable(f"it took longer than {timeout_s:.0f} s and was ended") from None
+        logs = await self._send("GET", f"/api/jobs/{name}/logs", None)
+        return answer_in(str(logs.json().get("logs", "")) if logs.status_code == 200 else logs.text)
+
+    async def _end_of(self, name: str) -> None:
+        for _ in itertools.count():
+            found = _status(await self._send("GET", f"/api/jobs/{name}", None))
+            if _LIVENESS.get(found) is not Liveness.ALIVE:
+                return
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def liveness(self, attempt_id: str) -> Liveness:
         try:

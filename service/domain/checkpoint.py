@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRecord:
-    """A published checkpoint: its manifest was written, so it is whole."""
+    """A published checkpoint: its manifest was written, so it is whole. `pinned`: retention leaves it alone."""
 
     job_id: str
     step: int
@@ -18,6 +18,7 @@ class CheckpointRecord:
     duration_s: float
     attempt: int
     at: datetime
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

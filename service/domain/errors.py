@@ -2,12 +2,12 @@
 
     ElastaneError
     ├── Refused            what was asked cannot be        SpecRefused, RequestRefused
-    ├── NotFound           no such thing                   JobNotFound, AttemptNotFound, KeyNotFound
+    ├── NotFound           no such thing                   JobNotFound, CheckpointNotFound, AttemptNotFound, KeyNotFound
     ├── Conflict           legal, but not now              IllegalTransition, IdempotencyKeyReused, JobStillLive,
-    │                                                      AttemptOver, StaleWrite
+    │                                                      CheckpointNeeded, CheckpointUnfit, AttemptOver, StaleWrite
     ├── Denied             who are you                     Unauthenticated, Forbidden, AttemptTokenWrong
     ├── Unavailable        try again later                 DatabaseUnavailable, LeaseLost, ClusterUnavailable,
-    │                                                      ErasureFailed
+    │                                                      ErasureFailed, ToolUnavailable
     └── SetupError         this process cannot start       HomeInUse, DatabaseOutdated, RayNotStarted
 
 Every error survives pickling: an exception that crosses a process arrives as what it was.
@@ -99,6 +99,18 @@ class JobNotFound(NotFound):
         )
 
 
+class CheckpointNotFound(NotFound):
+    code = "checkpoint_not_found"
+    title = "No such checkpoint"
+
+    def __init__(self, *, job_id: str, step: int) -> None:
+        super().__init__(
+            f"job {job_id} has no checkpoint of step {step}; `elastane checkpoints {job_id}` lists those there are",
+            job_id=job_id,
+            step=step,
+        )
+
+
 class AttemptNotFound(NotFound):
     code = "attempt_not_found"
     title = "No such attempt"
@@ -151,6 +163,26 @@ class JobStillLive(Conflict):
 
     def __init__(self, *, job_id: str, state: str) -> None:
         super().__init__(f"job {job_id} is {state}; cancel it before deleting it", job_id=job_id, state=state)
+
+
+class CheckpointNeeded(Conflict):
+    code = "checkpoint_needed"
+
+    def __init__(self, *, job_id: str, step: int, state: str) -> None:
+        super().__init__(
+            f"the checkpoint of step {step} is the newest of job {job_id}, which is {state} and would go on from it; "
+            "cancel the job first, or delete an older one",
+            job_id=job_id,
+            step=step,
+            state=state,
+        )
+
+
+class CheckpointUnfit(Conflict):
+    """The files are not what this needs; `detail` is what the program that read them said."""
+
+    code = "checkpoint_unfit"
+    title = "The checkpoint cannot be used for this"
 
 
 class IdempotencyKeyReused(Conflict):
@@ -268,6 +300,17 @@ class ErasureFailed(Unavailable):
             f"the checkpoints in {uri} could not be removed ({cause}); check that the workers can write there; it is "
             "tried again",
             uri=uri,
+            cause=cause,
+        )
+
+
+class ToolUnavailable(Unavailable):
+    code = "checkpoint_tool_unavailable"
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(
+            f"`python -m workers.checkpoint` gave no answer: {cause}; see that the workers' packages are installed "
+            "where the service starts processes, then try again",
             cause=cause,
         )
 

@@ -23,6 +23,7 @@
 | checkpoint_progress | controller | written_bytes, total_bytes, elapsed_s |
 | checkpoint_saved | service | step, size_bytes, files, duration_s, pause_s |
 | checkpoint_failed, checkpoint_dropped | controller | reason, request_id |
+| checkpoint_verified, checkpoint_deleted, checkpoint_exported | service | whole; -; to |
 | checkpoint_passed_over | controller | file, reason |
 | any other word | controller | as sent |
 """

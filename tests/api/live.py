@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ import httpx
 
 from api.cli.server import Server
 from api.main import create_app
+from service.adapters.local_process import LocalProcesses
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node
 from service.ports import LaunchOrder
@@ -59,9 +61,16 @@ class Ledger:
 
     orders: dict[str, LaunchOrder] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
+    tool: LocalProcesses = field(
+        default_factory=lambda: LocalProcesses(python=sys.executable, home=Path("/nowhere"), environment={})
+    )
 
     async def launch(self, order: LaunchOrder) -> None:
         self.orders.setdefault(order.attempt_id, order)
+
+    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        """For real: what it does needs no cluster."""
+        return await self.tool.run(arguments, timeout_s=timeout_s)
 
     async def liveness(self, attempt_id: str) -> Liveness:
         return Liveness.GONE if attempt_id in self.gone or attempt_id not in self.orders else Liveness.ALIVE
@@ -106,6 +115,7 @@ class LiveService:
         services.cluster = dataclasses.replace(services.cluster, capacity=room)
         services.plans = dataclasses.replace(services.plans, capacity=room)
         services.jobs = dataclasses.replace(services.jobs, plans=services.plans)
+        services.checkpoints = dataclasses.replace(services.checkpoints, launcher=self.launcher)
         services.reconciler = dataclasses.replace(
             services.reconciler, ray=ray, capacity=room, launcher=self.launcher, leaving=services.attempts.leaving
         )

@@ -44,7 +44,7 @@ class ControlPlane:
         world: dict[str, Any] = {"database": self.database, "clock": self.clock, "bus": self.bus}
         self.jobs = Jobs(**world, files=self.files, tokens=self.tokens, plans=self.plans, embedded=True)
         self.attempts = Attempts(**world, ray=self.ray, settings=self.settings, leaving=asyncio.Event())
-        self.checkpoints = Checkpoints(**world, tokens=self.tokens)
+        self.checkpoints = Checkpoints(**world, tokens=self.tokens, launcher=self.launcher, base_uri="/c")
         self.keys = Keys(database=self.database, clock=self.clock, tokens=self.tokens)
         self.stream = Stream(database=self.database, bus=self.bus)
         self.reconciler = Reconciler(

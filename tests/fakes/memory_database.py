@@ -266,7 +266,13 @@ class Checkpoints(Rows):
     async def add(self, record: CheckpointRecord) -> None:
         known = self.shelves.checkpoints.get((record.job_id, record.step))
         if known is None or known.attempt <= record.attempt:
-            self.shelves.checkpoints[(record.job_id, record.step)] = record
+            kept = replace(record, pinned=record.pinned or (known is not None and known.pinned))
+            self.shelves.checkpoints[(record.job_id, record.step)] = kept
+
+    async def pin(self, job_id: str, step: int, *, pinned: bool) -> None:
+        known = self.shelves.checkpoints.get((job_id, step))
+        if known is not None:
+            self.shelves.checkpoints[(job_id, step)] = replace(known, pinned=pinned)
 
     async def drop(self, job_id: str, step: int) -> None:
         self.shelves.checkpoints.pop((job_id, step), None)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node, SlotKind
@@ -77,6 +79,12 @@ class FakeLauncher:
         self.reachable = True
         self.erasures: list[tuple[str, str]] = []
         self.erasure_fails = False
+        self.runs: list[tuple[str, ...]] = []
+        self.answer: dict[str, Any] = {}
+
+    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        self.runs.append(tuple(arguments))
+        return self.answer
 
     async def launch(self, order: LaunchOrder) -> None:
         if not self.reachable:

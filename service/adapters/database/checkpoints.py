@@ -10,7 +10,7 @@ from service.domain.checkpoint import CheckpointRecord, CheckpointRequest
 
 _T = tables.checkpoints
 _R = tables.checkpoint_requests
-_FIELDS = ("job_id", "step", "uri", "size_bytes", "files", "duration_s", "attempt", "at")
+_FIELDS = ("job_id", "step", "uri", "size_bytes", "files", "duration_s", "attempt", "at", "pinned")
 
 
 class SqlCheckpoints:
@@ -18,12 +18,18 @@ class SqlCheckpoints:
         self._connection = connection
 
     async def add(self, record: CheckpointRecord) -> None:
-        known = sa.select(_T.c.attempt).where(_T.c.job_id == record.job_id, _T.c.step == record.step)
-        attempt = (await self._connection.execute(known)).scalar_one_or_none()
-        if attempt is not None and attempt > record.attempt:
+        query = sa.select(_T.c.attempt, _T.c.pinned).where(_T.c.job_id == record.job_id, _T.c.step == record.step)
+        known = (await self._connection.execute(query)).one_or_none()
+        if known is not None and known.attempt > record.attempt:
             return
         await self.drop(record.job_id, record.step)
-        await self._connection.execute(_T.insert().values(**{name: getattr(record, name) for name in _FIELDS}))
+        values = {name: getattr(record, name) for name in _FIELDS}
+        values["pinned"] = record.pinned or (known is not None and known.pinned)
+        await self._connection.execute(_T.insert().values(**values))
+
+    async def pin(self, job_id: str, step: int, *, pinned: bool) -> None:
+        row = _T.update().where(_T.c.job_id == job_id, _T.c.step == step)
+        await self._connection.execute(row.values(pinned=pinned))
 
     async def drop(self, job_id: str, step: int) -> None:
         await self._connection.execute(_T.delete().where(_T.c.job_id == job_id, _T.c.step == step))

@@ -156,6 +156,7 @@ checkpoints = sa.Table(
     sa.Column("duration_s", sa.Double, nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("at", Instant, nullable=False),
+    sa.Column("pinned", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
 checkpoint_requests = sa.Table(

@@ -13,7 +13,7 @@ import pytest
 from service.adapters.cluster import RayCapacity, facts_of
 from service.adapters.ray_jobs import RayAddress, RayJobs, dashboard_url
 from service.domain.attempt import Liveness
-from service.domain.errors import ClusterUnavailable, ErasureFailed
+from service.domain.errors import ClusterUnavailable, ErasureFailed, ToolUnavailable
 from service.ports import LaunchOrder
 
 ORDER = LaunchOrder(job_id="j", attempt_id="a", number=2, token="secret", service_url="http://s:1")
@@ -80,6 +80,33 @@ async def test_a_store_is_emptied_by_a_submission_that_is_adopted_and_tried_agai
     assert not await launcher.erased(uri="s3://b", job_id="j")
     assert await launcher.erased(uri="s3://b", job_id="j")
     assert asked == ["GET", "POST", "GET", "GET", "DELETE", "GET", "POST", "GET"]
+
+
+async def test_work_on_a_checkpoint_is_a_job_of_rays_own_whose_answer_is_in_its_log() -> None:
+    seen: list[tuple[str, str]] = []
+    log = 'warning: {not json}\n{\n "step": 3,\n "whole": true\n}\n'
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append((request.method, request.url.path))
+        if request.method == "POST":
+            body = json.loads(request.content)
+            assert shlex.split(body["entrypoint"]) == [
+                "python",
+                "-m",
+                "workers.checkpoint",
+                "verify",
+                "s3://b/a b",
+                "j",
+            ]
+            return httpx.Response(200, json={})
+        found = {"logs": log} if request.url.path.endswith("/logs") else {"status": "SUCCEEDED"}
+        return httpx.Response(200, json=found)
+
+    assert await jobs(answer).run(["verify", "s3://b/a b", "j"], timeout_s=5) == {"step": 3, "whole": True}
+    assert [method for method, _ in seen] == ["POST", "GET", "GET"]
+    log = "Traceback: no module named workers"
+    with pytest.raises(ToolUnavailable, match="no module named workers"):
+        await jobs(answer).run(["verify", "s3://b/a b", "j"], timeout_s=5)
 
 
 async def test_no_word_of_the_entrypoint_is_read_by_the_shell() -> None:
