@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.claims.awkward import Halves, InPlace, Listed, Looking, Nested, Normed
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.scenarios import (
     Adapted,
@@ -78,6 +79,18 @@ SCENARIOS = {
     "blocks_used_twice": Scenario(model=Repeated, micros=lambda step: _plain(3)),
     "blocks_used_twice_under_reentrant_recomputation": Scenario(
         model=partial(Recomputed, Layer, reentrant=True, repeats=2), micros=lambda step: _plain(3)
+    ),
+    "weights_computed_from_parameters": Scenario(model=Normed, micros=lambda step: _plain(3)),
+    "very_many_tiny_parameters_and_a_block_without_any": Scenario(model=Listed, micros=lambda step: _plain(3)),
+    "blocks_run_without_gradients_first": Scenario(model=Looking, micros=lambda step: _plain(3)),
+    "outputs_changed_in_place": Scenario(model=InPlace, micros=lambda step: _plain(3)),
+    "blocks_of_blocks_that_hand_on_tuples": Scenario(model=Nested, micros=lambda step: _plain(3)),
+    "units_inside_other_units_blocks": Scenario(
+        model=Nested, micros=lambda step: _plain(3), units=UnitRule(layers=["Layer"])
+    ),
+    "a_block_frozen_whole_and_one_in_part": Scenario(model=Halves, micros=lambda step: _plain(3)),
+    "frozen_in_part_and_every_linear_a_unit": Scenario(
+        model=Halves, micros=lambda step: _plain(3), units=UnitRule(layers=["Linear"])
     ),
     "scalar_empty_non_contiguous_and_frozen_parameters": Scenario(model=Odd, micros=lambda step: _plain(5)),
 }
