@@ -7,8 +7,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api.checkpoint_schemas import ExportRequest
 from api.problems import CODES, MEDIA_TYPE, Problem
-from api.schemas import WORKERS_SCHEMA, ExportRequest, KeyRequest, PriorityRequest, ScaleRequest
+from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest
 from service.domain.presets import PRESETS
 from service.domain.spec import FSDP_STAGES, JobSpec
 from service.domain.wire import Heartbeat

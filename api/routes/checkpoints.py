@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path
 
-from api import schemas
+from api import checkpoint_schemas as schemas
 from api.auth import requires
 from api.bodies import body_of
 from api.dependencies import AppServices, JobId, NoBody, NoQuery
