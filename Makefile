@@ -2,7 +2,9 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 PY := .venv/bin/python
-ORDER := tests/architecture tests/unit tests/contract tests/migrations tests/api tests/claims tests/elastic tests/e2e tests/browser
+# Whole files go to one of two processes, the long ones first; those that start a Ray of their own mostly wait for it.
+ORDER := tests/elastic tests/e2e tests/browser tests/crash tests/claims tests/api tests/contract tests/migrations tests/unit tests/architecture
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 SUITES := $(ORDER) $(filter-out $(ORDER) tests/fakes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 BENCHMARKS := engines checkpoints
 DASHBOARD := $(shell find api/dashboard -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)
@@ -76,7 +78,7 @@ format: .venv/.installed-dev
 
 # The dashboard's tests first: the summary of pytest closes the output.
 test: .venv/.installed-dev .venv/.dashboard
-	@status=0; $(MAKE) --no-print-directory test-dashboard || status=1; $(PY) -m pytest $(SUITES) || status=1; exit $$status
+	@status=0; $(MAKE) --no-print-directory test-dashboard || status=1; $(PY) -m pytest $(SPREAD) $(SUITES) || status=1; exit $$status
 
 test-dashboard: .venv/.installed-dev .venv/.dashboard
 	@if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi

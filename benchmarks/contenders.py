@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,11 +18,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from service.domain.presets import GptShape
 from workers.engine.optimizer import OptimizerConfig
+from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
 
+CPU = torch.device("cpu")
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP_NORM = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
 
 
@@ -130,7 +134,9 @@ def _deepspeed_config(stage: int, offload: str | None) -> dict[str, Any]:
     return config
 
 
-def ours(*, stage: int) -> Callable[[Gpt, dist.ProcessGroup], Contender]:
+def ours(*, stage: int, offload: str = "none") -> Callable[[Gpt, dist.ProcessGroup], Contender]:
+    """With `offload` the optimizer's state, and at stage 3 the parameters too, rest on that tier."""
+
     def build(model: Gpt, group: dist.ProcessGroup) -> Contender:
         engine = ZeroEngine(
             model,
@@ -140,7 +146,13 @@ def ours(*, stage: int) -> Callable[[Gpt, dist.ProcessGroup], Contender]:
             optimizer=OptimizerConfig(lr=LR, betas=BETAS, eps=EPS, weight_decay=WEIGHT_DECAY),
             clip_norm=CLIP_NORM,
             units=UnitRule(),
-            device=torch.device("cpu"),
+            device=CPU,
+            placement=Placement.of(
+                CPU,
+                optimizer=offload,
+                params=offload if stage == 3 else "none",
+                folder=Path(tempfile.gettempdir()),
+            ),
         )
         share = 1 / group.size()
         return Contender(
@@ -168,4 +180,7 @@ BUILDERS: dict[str, Callable[[Gpt, dist.ProcessGroup], Contender]] = {
     "deepspeed-3": deepspeed(stage=3),
     "deepspeed-3-cpu": deepspeed(stage=3, offload="cpu"),
     **{f"zero-{stage}": ours(stage=stage) for stage in range(4)},
+    "zero-2-cpu": ours(stage=2, offload="cpu"),
+    "zero-3-cpu": ours(stage=3, offload="cpu"),
+    "zero-3-nvme": ours(stage=3, offload="nvme"),
 }

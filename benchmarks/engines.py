@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEERS_PYTHON = ROOT / "benchmarks/.venv/bin/python"
 TORCHS = ("ddp", "zero-redundancy", "fsdp2-kept", "fsdp2-resharded", "fsdp2-cpu")
 DEEPSPEEDS = ("deepspeed-1", "deepspeed-2", "deepspeed-3", "deepspeed-3-cpu")
-OURS = ("zero-0", "zero-1", "zero-2", "zero-3")
+OURS = ("zero-0", "zero-1", "zero-2", "zero-3", "zero-2-cpu", "zero-3-cpu", "zero-3-nvme")
 REFERENCE = "reference"
 TURN_TIMEOUT_S = 600.0
 # fp32 sums in another order; more than this would mean that the contenders did not train the same model.
