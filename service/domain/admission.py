@@ -37,7 +37,7 @@ def admit(
 
     Raises SpecRefused with every problem found.
     """
-    problems = [*_not_yet(spec), *_combinations(spec), *_shapes(spec)]
+    problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_shapes(spec)]
     if not may_have_gpus:
         problems += _without_gpus(spec)
     if names_paths:
@@ -56,8 +56,6 @@ def admit(
 
 
 def _not_yet(spec: JobSpec) -> Iterator[Problem]:
-    if spec.engine == "fsdp":
-        yield _later("engine", spec.engine, "use engine: zero")
     if spec.ds_config is not None:
         yield _later("ds_config", "...", "write the fields of the spec itself")
 
@@ -80,7 +78,7 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
         fix = f"use at most {max(1, training.steps - schedule.warmup_steps)}, or fewer warmup_steps"
         problem = f"{schedule.warmup_steps} warmup_steps and these are more than the {training.steps} steps there are"
         yield Problem(field="training.schedule.decay_steps", value=schedule.decay_steps, problem=problem, fix=fix)
-    if spec.offload.params not in (None, "none") and spec.stage in (0, 1, 2):
+    if spec.engine == "zero" and spec.offload.params not in (None, "none") and spec.stage in (0, 1, 2):
         fix = "use stage: 3, or offload the optimizer alone"
         problem = f"stage {spec.stage} keeps parameters whole on the device; only stage 3 can offload them"
         yield Problem(field="offload.params", value=spec.offload.params, problem=problem, fix=fix)
@@ -115,6 +113,28 @@ def _without_a_folder(spec: JobSpec) -> Iterator[Problem]:
         problem = "the workers run on other machines, whose fast disk is not known here"
         fix = "give the absolute path of a folder on a local disk that each of them has"
         yield Problem(field="offload.path", value=None, problem=problem, fix=fix)
+
+
+def _fsdp(spec: JobSpec) -> Iterator[Problem]:
+    """What torch's FSDP2 has not: our ZeRO has it."""
+    if spec.engine != "fsdp":
+        return
+    offload, fix = spec.offload, "use engine: zero, or offload: cpu"
+    if spec.stage == 1:
+        problem = "FSDP2 has 3 (FULL_SHARD), 2 (SHARD_GRAD_OP) and 0 (NO_SHARD)"
+        yield Problem(field="stage", value=1, problem=problem, fix="use stage: 2 or 3, or engine: zero")
+    if spec.training.optimizer.name == "muon":
+        problem = "Muon needs whole matrices, and FSDP2 cuts them"
+        yield Problem(field="training.optimizer.name", value="muon", problem=problem, fix="use engine: zero, or adamw")
+    for field, tier in (("offload.optimizer", offload.optimizer), ("offload.params", offload.params)):
+        if tier == "nvme":
+            yield Problem(field=field, value=tier, problem="FSDP2 offloads to the CPU alone", fix=fix)
+    if {offload.optimizer, offload.params or offload.optimizer} == {"none", "cpu"}:
+        problem = "FSDP2 offloads parameters and optimizer together"
+        yield Problem(field="offload.params", value=offload.params, problem=problem, fix=fix)
+    if offload.ratio != 1.0:
+        problem = "FSDP2 offloads all or nothing"
+        yield Problem(field="offload.ratio", value=offload.ratio, problem=problem, fix=fix)
 
 
 def _without_gpus(spec: JobSpec) -> Iterator[Problem]:

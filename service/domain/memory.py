@@ -53,6 +53,20 @@ def recipe(
     return Recipe(param=ITEM_BYTES[precision.params], grad=grad, master=4, moments=moments)
 
 
+def fsdp_rests_as(stage: int) -> int:
+    """Our stage whose states between steps are those of FSDP2 at this one: parameters are fp32 shards at stage 2 as at
+    stage 3, cast while they are gathered, and where nothing is sharded the whole is one shard."""
+    return 3 if stage else 0
+
+
+def fsdp_elements_per_step(*, numel: int, root_numel: int, workers: int, stage: int, micro_batches: int) -> int:
+    """2P, 2kP, and at stage 3 k(3P - R): the root's parameters (R) are not given back between forward and backward."""
+    if workers == 1:
+        return 0
+    k = micro_batches
+    return {0: 2 * numel, 2: 2 * k * numel, 3: k * (3 * numel - root_numel)}[stage]
+
+
 def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict[str, int]:
     """Model states of one rank between steps, by kind. Shards are equal: the last one is padded."""
     whole, shard = numel, math.ceil(numel / workers)

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from service.domain.batching import rounds
 from service.domain.errors import Problem, SpecRefused
 from service.domain.memory import (
+    ITEM_BYTES,
     activation_bytes,
     elements_per_step,
+    fsdp_elements_per_step,
+    fsdp_rests_as,
     recipe,
     state_bytes,
     unit_numels,
@@ -19,7 +22,7 @@ from service.domain.plan import Plan, PlanChoice, Recommendation
 from service.domain.presets import PRESETS, GptShape, gpt_numel, matrix_share
 from service.domain.spec import GptModel, JobSpec, Offload
 
-STAGES = (0, 1, 2, 3)
+STAGES = {"zero": (0, 1, 2, 3), "fsdp": (0, 2, 3)}
 # The kinds that a rank holds between steps.
 STATES = ("params", "grads", "optimizer")
 # What a plan leaves free of a device: the allocator's slack and what the formulas do not see.
@@ -54,7 +57,7 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
     choices = tuple(
         _choice(spec, shape, stage, workers, offload, capacity_bytes)
         for offload in _offloads(spec)
-        for stage in STAGES
+        for stage in STAGES[spec.engine]
         for workers in sizes
     )
     units = unit_numels(shape)
@@ -83,9 +86,12 @@ def rank_bytes(
     offload: the spec's own where none is given. budget_bytes: memory that a ratio of `auto` leaves the states in.
     """
     offload = offload or spec.offload
-    tiers, passing = resting(offload, stage=stage), passing_bytes(spec, shape, stage=stage, workers=workers)
-    rule = recipe(spec.precision, stage=stage, training=spec.training, matrix_share=matrix_share(shape))
-    states = state_bytes(numel=gpt_numel(shape), workers=workers, stage=stage, recipe=rule)
+    held = stage if spec.engine == "zero" else fsdp_rests_as(stage)
+    tiers, passing = resting(offload, stage=held), passing_bytes(spec, shape, stage=stage, workers=workers)
+    # FSDP2's parameters are fp32 and their own master at every stage, as ours are at stage 3.
+    recipe_of = stage if spec.engine == "zero" else 3
+    rule = recipe(spec.precision, stage=recipe_of, training=spec.training, matrix_share=matrix_share(shape))
+    states = state_bytes(numel=gpt_numel(shape), workers=workers, stage=held, recipe=rule)
     ratio = fitting_ratio(offload, states, tiers=tiers, passing_bytes=sum(passing.values()), budget_bytes=budget_bytes)
     largest = max(unit_numels(shape).values())
     staging = staging_bytes(largest_unit=largest, workers=workers, stage=stage, recipe=rule, tiers=tiers)
@@ -100,7 +106,7 @@ def passing_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -
     """What a step needs on top of the states."""
     training = spec.training
     return {
-        **window_bytes(shape, workers=workers, stage=stage, precision=spec.precision),
+        **_window(spec, shape, stage=stage, workers=workers),
         **activation_bytes(
             shape,
             micro_batch_size=training.micro_batch_size,
@@ -129,7 +135,24 @@ def auto_ratio(spec: JobSpec, *, stage: int, numel: int, workers: int, budget_by
 def _offloads(spec: JobSpec) -> tuple[Offload, ...]:
     """None, each tier whole, and the spec's own where it is another."""
     own = () if label(spec.offload) in map(label, WHOLE) else (spec.offload,)
-    return (*WHOLE, *own)
+    return (*WHOLE, *own) if spec.engine == "zero" else (*WHOLE[:2], *own)
+
+
+def _window(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
+    if spec.engine == "zero":
+        return window_bytes(shape, workers=workers, stage=stage, precision=spec.precision)
+    window = window_bytes(shape, workers=workers, stage=3, precision=spec.precision)
+    if stage == 2 and workers > 1:
+        window["gathered_peak"] = gpt_numel(shape) * ITEM_BYTES[spec.precision.params]
+    return window
+
+
+def _elements(spec: JobSpec, shape: GptShape, *, stage: int, workers: int, turns: int) -> int:
+    numel = gpt_numel(shape)
+    if spec.engine == "zero":
+        return elements_per_step(numel=numel, workers=workers, stage=stage, micro_batches=turns)
+    root = unit_numels(shape)["root"]
+    return fsdp_elements_per_step(numel=numel, root_numel=root, workers=workers, stage=stage, micro_batches=turns)
 
 
 def _sizes(spec: JobSpec) -> tuple[int, ...]:
@@ -152,7 +175,7 @@ def _choice(
         bytes_by_kind=kinds,
         states_bytes=sum(sum(kinds[kind].values()) for kind in STATES),
         total_bytes=sum(sum(tiers.values()) for tiers in kinds.values()),
-        elements_per_step=elements_per_step(numel=gpt_numel(shape), workers=workers, stage=stage, micro_batches=turns),
+        elements_per_step=_elements(spec, shape, stage=stage, workers=workers, turns=turns),
         fits=None if budget is None else in_memory(kinds) <= budget,
         note=f"{turns} micro-batches per rank and step",
     )
@@ -164,7 +187,8 @@ def recommend(
     """The least traffic that fits, by the first of `offloads` that does; stage 1 before stage 0: it moves the same."""
     workers = spec.workers.max
     order: tuple[int, ...] = (0, 3) if workers == 1 else (1, 2, 3)
-    if spec.offload.params not in (None, "none"):
+    order = tuple(stage for stage in order if stage in STAGES[spec.engine])
+    if spec.engine == "zero" and spec.offload.params not in (None, "none"):
         order = (3,)
     table = {(choice.offload, choice.stage): choice for choice in choices if choice.workers == workers}
     ranked = [table[label(offload), stage] for offload in offloads for stage in order]

@@ -19,7 +19,8 @@ import torch.multiprocessing as mp
 TIMEOUT = timedelta(seconds=60)
 
 CONTEXT = mp.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "workers.engine.zero.engine", "workers.models.gpt"])
+ENGINES = ["workers.engine.zero.engine", "workers.engine.fsdp2.engine"]
+CONTEXT.set_forkserver_preload(["torch", "torch.distributed", *ENGINES, "workers.models.gpt"])
 
 
 def on_ranks(world: int, claim: Callable[..., Any], *args: Any, doomed: Collection[int] = ()) -> list[Any]:

@@ -25,9 +25,9 @@ from tests.claims.scenarios import (
     plain_run,
 )
 from tests.claims.training import zero_engine
+from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
 from workers.engine.units import UnitRule
-from workers.engine.zero.engine import ZeroEngine
 
 
 def _plain(count: int, way: str = "head") -> list[Micro]:
@@ -96,7 +96,11 @@ SCENARIOS = {
 }
 
 
-def _run(engine: ZeroEngine, scenario: Scenario, model: nn.Module, rank: int, world: int) -> list[float]:
+# What a rank ends with: (tensor, start, values) of the masters that it holds, and the norm of each step.
+End = tuple[list[tuple[str, int, torch.Tensor]], list[float]]
+
+
+def run_scenario(engine: Engine, scenario: Scenario, model: nn.Module, rank: int, world: int) -> End:
     norms = []
     for step in range(1, scenario.steps + 1):
         scenario.before(model, step)
@@ -107,31 +111,30 @@ def _run(engine: ZeroEngine, scenario: Scenario, model: nn.Module, rank: int, wo
             micro, weight = (mine[call], 1 / len(micros)) if call < len(mine) else (micros[0], 0.0)
             engine.micro_step(micro, weight=weight, last=call == calls - 1)
         norms.append(engine.step(lr_scale=1.0).grad_norm)
-    return norms
+    assert engine.footprint().gathered_bytes == 0, "whole units left"
+    return _masters(engine, rank), norms
 
 
-def _masters(engine: ZeroEngine, rank: int) -> list[tuple[str, int, torch.Tensor]]:
+def _masters(engine: Engine, rank: int) -> list[tuple[str, int, torch.Tensor]]:
     pieces = engine.layout().of(rank)
     return [(p.tensor, p.interval.start, engine.export(StateKind.MASTER, p).clone()) for p in pieces]
 
 
-def _all_scenarios(rank: int, world: int) -> dict[str, list[tuple[list[tuple[str, int, torch.Tensor]], list[float]]]]:
+def _all_scenarios(rank: int, world: int) -> dict[str, list[End]]:
     ends = {}
     for name, scenario in SCENARIOS.items():
         ends[name] = []
         for stage in range(4):
             model = scenario.build()
             engine = zero_engine(model, world_group(), stage=stage, clip_norm=scenario.clip_norm, units=scenario.units)
-            norms = _run(engine, scenario, model, rank, world)
-            assert engine.footprint().gathered_bytes == 0, f"{name}, stage {stage}: whole units left"
-            ends[name].append((_masters(engine, rank), norms))
+            ends[name].append(run_scenario(engine, scenario, model, rank, world))
     return ends
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def ends(
     request: pytest.FixtureRequest,
-) -> list[dict[str, list[tuple[list[tuple[str, int, torch.Tensor]], list[float]]]]]:
+) -> list[dict[str, list[End]]]:
     """All scenarios at all stages in one start of the ranks."""
     return on_ranks(request.param, _all_scenarios)
 

@@ -13,9 +13,8 @@ from torch import Tensor
 from tests.claims.ranks import on_ranks
 from tests.claims.training import gpt, plain_curve, train_step, zero_engine
 from workers.engine.placement import Placement
-from workers.engine.protocol import Held
+from workers.engine.protocol import Engine, Held
 from workers.engine.states import StateKind
-from workers.engine.zero.engine import ZeroEngine
 from workers.layout.layout import Piece
 
 CPU = torch.device("cpu")
@@ -24,7 +23,7 @@ State = dict[tuple[StateKind, Piece], Tensor]
 Curve = list[tuple[float, float]]
 
 
-def _state(engine: ZeroEngine, rank: int) -> State:
+def state_of(engine: Engine, rank: int) -> State:
     return {
         (kind, piece): engine.export(kind, piece).clone()
         for kind in engine.kinds()
@@ -32,7 +31,7 @@ def _state(engine: ZeroEngine, rank: int) -> State:
     }
 
 
-def _whole(mine: State) -> dict[tuple[StateKind, str], Tensor]:
+def whole_of(mine: State) -> dict[tuple[StateKind, str], Tensor]:
     """All ranks' pieces put together, on every rank of the default group; what nobody holds is NaN."""
     everyone: list[State] = [{}] * dist.get_world_size()
     dist.all_gather_object(everyone, mine)
@@ -47,7 +46,7 @@ def _whole(mine: State) -> dict[tuple[StateKind, str], Tensor]:
     return whole
 
 
-def _load(engine: ZeroEngine, rank: int, whole: dict[tuple[StateKind, str], Tensor], steps: dict[str, object]) -> None:
+def load_whole(engine: Engine, rank: int, whole: dict[tuple[StateKind, str], Tensor], steps: dict[str, object]) -> None:
     for piece in engine.layout().of(rank):
         for kind in engine.kinds():
             engine.load(kind, piece, whole[kind, piece.tensor][piece.interval.start : piece.interval.stop])
@@ -65,24 +64,24 @@ def _journey(rank: int, world: int, stage: int, place: dict[str, Any], folder: s
     placement = Placement.of(CPU, folder=Path(folder), **place)
     engine = zero_engine(gpt(), groups[0], stage=stage, placement=placement)
     curves = [[train_step(engine, step, rank=rank, world=4) for step in (1, 2, 3)], [], []]
-    mine, steps, exact = _state(engine, rank), engine.scalars(), []
-    whole = _whole(mine)
+    mine, steps, exact = state_of(engine, rank), engine.scalars(), []
+    whole = whole_of(mine)
     if rank < 3:
         exact.append(_kept(engine.rejoin(groups[1]), mine))
-        _load(engine, rank, whole, steps)
-        mine = _state(engine, rank)
+        load_whole(engine, rank, whole, steps)
+        mine = state_of(engine, rank)
     else:
         mine = {}
-    again = _whole(mine)
+    again = whole_of(mine)
     exact.append(all(torch.equal(whole[key], again[key]) for key in whole))
     if rank < 3:
         curves[1] = [train_step(engine, step, rank=rank, world=3) for step in (4, 5, 6)]
-        mine, steps = _state(engine, rank), engine.scalars()
-    whole = _whole(mine)
+        mine, steps = state_of(engine, rank), engine.scalars()
+    whole = whole_of(mine)
     if rank in (1, 3):
         seat = (1, 3).index(rank)
         last = zero_engine(gpt(seed=2), groups[2], stage=3 - stage, placement=placement.renewed())
-        _load(last, seat, whole, {"steps": dict.fromkeys(steps["steps"], 6)})
+        load_whole(last, seat, whole, {"steps": dict.fromkeys(steps["steps"], 6)})
         curves[2] = [train_step(last, step, rank=seat, world=2) for step in (7, 8, 9)]
     return curves, exact
 

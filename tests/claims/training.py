@@ -8,8 +8,10 @@ from torch import Tensor, nn
 
 from service.domain.batching import rounds, share
 from service.domain.presets import GptShape
+from workers.engine.fsdp2.engine import Fsdp2Engine
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
+from workers.engine.protocol import Engine
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
@@ -41,9 +43,18 @@ def zero_engine(model: nn.Module, group: dist.ProcessGroup, *, stage: int, **opt
     return ZeroEngine(model, group, stage=stage, **(settings | options))  # type: ignore[arg-type]
 
 
-def train_step(
-    engine: ZeroEngine, step: int, *, rank: int, world: int, count: int = MICRO_BATCHES
-) -> tuple[float, float]:
+def fsdp_engine(model: nn.Module, group: dist.ProcessGroup, *, stage: int, **options: object) -> Fsdp2Engine:
+    settings: dict[str, object] = {
+        "precision": Precision(),
+        "optimizer": OPTIMIZER,
+        "clip_norm": CLIP_NORM,
+        "units": UnitRule(),
+        "device": torch.device("cpu"),
+    }
+    return Fsdp2Engine(model, group, stage=stage, **(settings | options))  # type: ignore[arg-type]
+
+
+def train_step(engine: Engine, step: int, *, rank: int, world: int, count: int = MICRO_BATCHES) -> tuple[float, float]:
     """One step on this rank's share of `count` micro-batches; (global loss, gradient norm)."""
     mine = share(count, world_size=world)[rank]
     loss, calls = 0.0, rounds(count, world_size=world)

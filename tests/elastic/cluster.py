@@ -93,10 +93,10 @@ class Bench:
     folder: Path
     started: int = 0
 
-    def spec(self, *, stage: int, steps: int, every_steps: int = 100_000, broken: int | None = None) -> dict[str, Any]:
-        """Of a job that trains slowly until `hurry`."""
+    def spec(self, **settings: Any) -> dict[str, Any]:
+        """Of a job that trains slowly until `hurry`; settings of `paced`."""
         self.pace(0.05)
-        return paced(stage=stage, steps=steps, pace_file=self.folder / "pace", every_steps=every_steps, broken=broken)
+        return paced(pace_file=self.folder / "pace", **settings)
 
     def pids(self, title: str) -> list[int]:
         """Processes of this Ray with that title."""

@@ -25,9 +25,9 @@ def kill(attempt: Attempt, *pids: int) -> None:
     attempt.service.wait(lambda: len(attempt.service.events("recovered")) > before, what="a recovery")
 
 
-@pytest.mark.parametrize("stage", [0, 3])
-def test_survivors_of_kills_go_on_without_a_disk_and_replacements_join(bench: Bench, stage: int) -> None:
-    spec = bench.spec(stage=stage, steps=400)
+@pytest.mark.parametrize(("engine", "stage"), [("zero", 0), ("zero", 3), ("fsdp", 3)])
+def test_survivors_of_kills_go_on_without_a_disk_and_replacements_join(bench: Bench, engine: str, stage: int) -> None:
+    spec = bench.spec(engine=engine, stage=stage, steps=400)
     with bench.attempt(spec, workers=3) as attempt:
         for round_number in (1, 2):
             attempt.wait_step(30 * round_number)

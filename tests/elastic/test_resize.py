@@ -15,9 +15,9 @@ STEPS = 400
 NUMEL = 64 * 24 + 3 * 24 * 24 + 2 * 24
 
 
-@pytest.mark.parametrize("stage", [0, 3])
-def test_resizes_keep_processes_steps_and_the_curve(bench: Bench, stage: int) -> None:
-    spec = bench.spec(stage=stage, steps=STEPS)
+@pytest.mark.parametrize(("engine", "stage"), [("zero", 0), ("zero", 3), ("fsdp", 3)])
+def test_resizes_keep_processes_steps_and_the_curve(bench: Bench, engine: str, stage: int) -> None:
+    spec = bench.spec(engine=engine, stage=stage, steps=STEPS)
     with bench.attempt(spec, workers=1) as attempt:
         attempt.wait_step(3)
         seen = set(attempt.service.pids())
@@ -31,7 +31,7 @@ def test_resizes_keep_processes_steps_and_the_curve(bench: Bench, stage: int) ->
     resized = attempt.service.events("resized")
     assert [(e.payload["from"], e.payload["to"]) for e in resized] == [(1, 2), (2, 4), (4, 3), (3, 1)]
     assert all(e.payload["redone_steps"] == 0 and e.payload["pause_s"] < 5 for e in resized)
-    if stage == 3:
+    if (engine, stage) == ("zero", 3):
         # Of master and two moments in fp32: half to the second worker, then a quarter from each of the two.
         state_bytes = NUMEL * 12
         moved = [event.payload["moved_bytes"] / state_bytes for event in resized[:2]]

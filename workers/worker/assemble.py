@@ -16,6 +16,7 @@ from service.domain.spec import GptModel, HfModel, JobSpec, PrecisionSpec, UnitR
 from service.domain.training import TrainingSpec
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
+from workers.engine.fsdp2.engine import Fsdp2Engine
 from workers.engine.loss_scale import LossScaleRule
 from workers.engine.optimizer import OptimizerConfig, ParamGroup
 from workers.engine.placement import Placement
@@ -68,10 +69,20 @@ def build_engine(
 
     folder: for states on a disk, where the spec names none. Raises SpecError for what no engine here can do.
     """
-    if spec.engine != "zero" or spec.stage == "auto":
-        value = {"engine": spec.engine, "stage": spec.stage}
-        fix = "choose engine zero, stage 0 to 3"
-        raise SpecError(field="engine", value=value, problem="this worker cannot build it", fix=fix)
+    if spec.stage == "auto":
+        raise SpecError(field="stage", value="auto", problem="a worker cannot choose it", fix="choose stage 0 to 3")
+    if spec.engine == "fsdp":
+        return Fsdp2Engine(
+            model,
+            group,
+            stage=spec.stage,
+            precision=precision(spec.precision),
+            optimizer=optimizer_config(spec.training, model),
+            clip_norm=spec.training.clip_norm,
+            units=unit_rule(spec.units),
+            device=device,
+            offload=spec.offload.optimizer == "cpu",
+        )
     with blaming_the_disk():
         return ZeroEngine(
             model,

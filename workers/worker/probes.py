@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from torch.distributed.tensor import DTensor
 
-from service.domain.memory import recipe, state_bytes
+from service.domain.memory import fsdp_rests_as, recipe, state_bytes
 from service.domain.planning import rank_bytes, shape_of
 from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
@@ -49,13 +50,18 @@ class ActivationMeter:
         def note(tensor: torch.Tensor) -> torch.Tensor:
             storage = tensor.untyped_storage()
             # At stage 3 parameters come and go: whose storage this is can only be asked now.
-            if all(storage.data_ptr() != each.untyped_storage().data_ptr() for each in self._model.parameters()):
+            if storage.data_ptr() not in self._addresses():
                 kept[storage.data_ptr()] = storage.nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
             yield
         self.peak_bytes = max(self.peak_bytes, sum(kept.values()))
+
+    def _addresses(self) -> set[int]:
+        """Of the parameters; FSDP2's sharded ones have no storage that autograd could keep."""
+        present = (param for param in self._model.parameters() if not isinstance(param, DTensor))
+        return {param.untyped_storage().data_ptr() for param in present}
 
 
 def memory(engine: Engine, device: torch.device, *, activations_bytes: int) -> dict[str, float]:
@@ -94,5 +100,7 @@ def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
     metas = engine.tensors().values()
     numel = sum(meta.numel for meta in metas)
     matrices = sum(meta.numel for meta in metas if StateKind.MOMENTUM in (meta.kept or ()))
-    rule = recipe(spec.precision, stage=spec.stage, training=spec.training, matrix_share=matrices / max(numel, 1))
-    return float(sum(state_bytes(numel=numel, workers=world_size, stage=spec.stage, recipe=rule).values()))
+    is_fsdp, share = spec.engine == "fsdp", matrices / max(numel, 1)
+    rule = recipe(spec.precision, stage=3 if is_fsdp else spec.stage, training=spec.training, matrix_share=share)
+    held = fsdp_rests_as(spec.stage) if is_fsdp else spec.stage
+    return float(sum(state_bytes(numel=numel, workers=world_size, stage=held, recipe=rule).values()))

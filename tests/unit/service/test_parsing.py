@@ -271,7 +271,6 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"engine": "fsdp"}, "engine"),
         ({"ds_config": {}}, "ds_config"),
     ],
 )
@@ -356,3 +355,24 @@ def test_a_store_that_they_cannot_use_is_refused_without_its_secrets(uri: str, p
     (found,) = caught.value.problems
     assert (found.field, found.problem) == ("checkpoint.uri", problem)
     assert "hunter2" not in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"engine": "fsdp", "stage": 1}, "stage"),
+        ({"engine": "fsdp", "offload": "nvme"}, "offload.optimizer"),
+        ({"engine": "fsdp", "offload": {"optimizer": "cpu", "ratio": 0.5}}, "offload.ratio"),
+        ({"engine": "fsdp", "offload": {"optimizer": "cpu", "params": "none"}}, "offload.params"),
+        ({"engine": "fsdp", "training": {"optimizer": {"name": "muon"}}}, "training.optimizer.name"),
+    ],
+)
+def test_what_fsdp_has_not_is_refused_with_a_way_out(fields: dict[str, object], field: str) -> None:
+    problem = refused(tiny(**fields))[field]
+    assert "FSDP2" in problem.problem
+    assert "zero" in problem.fix
+
+
+def test_fsdp_takes_its_own_names_of_stages_and_the_offload_of_everything() -> None:
+    spec = parse_spec(tiny(engine="fsdp", stage="SHARD_GRAD_OP", offload="cpu"))
+    assert (spec.stage, spec.offload.optimizer) == (2, "cpu")
