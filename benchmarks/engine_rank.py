@@ -36,7 +36,11 @@ def peak_rss_bytes() -> int:
 
 def tensor_bytes() -> int:
     """Of every tensor that Python can reach, and of their gradients, each storage once."""
-    alive = [each for each in gc.get_objects() if issubclass(type(each), Tensor) and type(each) is not DTensor]
+    alive = [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), Tensor) and type(each) is not DTensor and not each.is_meta
+    ]
     alive += [each.grad for each in alive if each.is_leaf and each.grad is not None and type(each.grad) is not DTensor]
     storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in alive}
     return sum(storages.values())
