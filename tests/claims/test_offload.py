@@ -19,7 +19,7 @@ from service.domain.offload import by_tier, resting
 from service.domain.spec import Offload, PrecisionSpec
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.scenarios import plain_run
-from tests.claims.test_known_faults import SCENARIOS, _at, _masters, _run
+from tests.claims.test_known_faults import SCENARIOS, _at, _masters, run_scenario
 from tests.claims.training import gpt, plain_curve, train_step, zero_engine
 from workers.checkpoint.catalogue import inspect
 from workers.checkpoint.parts import parts_of
@@ -106,8 +106,7 @@ def _faults(rank: int, world: int, folder: str) -> dict[tuple[str, int], tuple[M
             model, placement = scenario.build(), placed("half", folder)
             options = {"clip_norm": scenario.clip_norm, "units": scenario.units, "placement": placement}
             engine = zero_engine(model, world_group(), stage=stage, **options)
-            norms = _run(engine, scenario, model, rank, world)
-            ends[name, stage] = _masters(engine, rank), norms
+            ends[name, stage] = run_scenario(engine, scenario, model, rank, world)
     return ends
 
 
