@@ -1,10 +1,11 @@
-"""The engine as a library, without the service: ZeRO-2 inside a plain Ray Train `TorchTrainer`, two workers on CPU.
+"""The engines as a library, without the service: inside a plain Ray Train `TorchTrainer`, two workers on CPU.
 
-Run it from the project's root: `.venv/bin/python -m examples.ray_train_loop`.
+Run it from the project's root: `.venv/bin/python -m examples.ray_train_loop`, or with `--engine fsdp2`.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from typing import Any
 
@@ -15,12 +16,14 @@ import torch.distributed as dist
 from ray.train.torch import TorchTrainer
 
 from service.domain.presets import GptShape
+from workers.engine.fsdp2.engine import Fsdp2Engine
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
 
+ENGINES = {"zero": ZeroEngine, "fsdp2": Fsdp2Engine}
 SHAPE = GptShape(layers=2, width=64, heads=4, vocab=256, context=64)
 
 
@@ -29,7 +32,7 @@ def train_on_this_worker(config: dict[str, Any]) -> None:
     torch.manual_seed(1)
     group = dist.group.WORLD
     assert group is not None
-    engine = ZeroEngine(
+    engine = ENGINES[config["engine"]](
         Gpt(SHAPE),
         group,
         stage=config["stage"],
@@ -51,12 +54,16 @@ def train_on_this_worker(config: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=list(ENGINES), default="zero")
+    parser.add_argument("--stage", type=int, default=2)
+    chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="el-") as folder:
         ray.init(num_cpus=2, include_dashboard=False, _temp_dir=f"{folder}/ray")
         try:
             trainer = TorchTrainer(
                 train_on_this_worker,
-                train_loop_config={"stage": 2, "steps": 60},
+                train_loop_config={"engine": chosen.engine, "stage": chosen.stage, "steps": 60},
                 scaling_config=ray.train.ScalingConfig(num_workers=2),
                 run_config=ray.train.RunConfig(storage_path=f"{folder}/results"),
             )
