@@ -62,6 +62,7 @@ class Attempts:
             checkpoint_uri=job.spec.checkpoint.uri or self.settings.checkpoints,
             cache_folder=str(home / "cache"),
             log_folder=str(home / "logs" / job.id),
+            folder=str(self.settings.folder) if self.settings.embedded else None,
             ray_address=address,
             namespace=NAMESPACE,
             orphan_timeout_s=self.settings.orphan_timeout_s,

@@ -16,6 +16,8 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="ELASTANE_", frozen=True, extra="ignore")
 
     home: Path = Field(default_factory=lambda: Path.home() / ".elastane")
+    # What relative paths of a spec start from, where the workers are on this machine.
+    folder: Path = Field(default_factory=Path.cwd)
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
     # None: SQLite in the home. postgresql://user:password@host/database for a server.
@@ -40,10 +42,10 @@ class Settings(BaseSettings):
     retained_events: int = Field(10_000, ge=100)
     retained_samples: int = Field(50_000, ge=100)  # of each series; thinned beyond that, extremes stay
 
-    @field_validator("home")
+    @field_validator("home", "folder")
     @classmethod
-    def _absolute(cls, home: Path) -> Path:
-        return home.expanduser().absolute()
+    def _absolute(cls, folder: Path) -> Path:
+        return folder.expanduser().absolute()
 
     @property
     def embedded(self) -> bool:

@@ -120,7 +120,8 @@ class Orders(Message):
 
 
 class Brief(Message):
-    """What a controller fetches once, when it starts."""
+    """What a controller fetches once, when it starts. folder: where relative paths of the spec start from; None: where
+    Ray puts a worker, for a cluster's machines have no folder in common with the service."""
 
     protocol: int = PROTOCOL
     job_id: str
@@ -131,6 +132,7 @@ class Brief(Message):
     checkpoint_uri: str
     cache_folder: str
     log_folder: str
+    folder: str | None = None
     ray_address: str
     namespace: str
     orphan_timeout_s: float

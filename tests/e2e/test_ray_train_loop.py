@@ -28,5 +28,5 @@ def losses(engine: str) -> list[float]:
 def test_a_plain_ray_train_loop_takes_either_engine() -> None:
     zero = losses("zero")
     assert len(zero) == 3
-    assert zero[-1] < zero[0] / 2
+    assert zero[-1] < zero[0] - 1
     assert losses("fsdp2") == zero

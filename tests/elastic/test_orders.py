@@ -80,12 +80,14 @@ def test_a_new_controller_adopts_the_workers_of_a_killed_one(bench: Bench) -> No
         pids = attempt.service.pids()
         os.kill(attempt.process.pid, signal.SIGKILL)
         attempt.process.wait()
-        before = attempt.service.last.step
+        before, first = attempt.service.last.step, attempt.service.curve()
     with bench.attempt(spec, workers=2, job="left", number=2) as attempt:
         attempt.wait_step(before + 1)
         assert attempt.service.pids() == pids, "the same processes go on"
         assert attempt.service.events("adopted")[0].step >= before
         assert attempt.service.last.generation == 1
+        curve = first | attempt.service.curve()
+        assert sorted(curve) == list(range(1, max(curve) + 1)), "no point died with the controller"
         attempt.scale(3)
         attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
         pids = attempt.service.pids()

@@ -54,6 +54,9 @@ class Worker:
 
     def __init__(self, brief_json: str, worker_id: str) -> None:
         self._brief = Brief.model_validate_json(brief_json)
+        if self._brief.folder is not None:
+            # A path means to a worker what it meant to the admission that looked for it.
+            os.chdir(self._brief.folder)
         self._id = worker_id
         self._outbox = Outbox()
         self._wishes = Wishes()
@@ -83,6 +86,8 @@ class Worker:
     def adopt(self, attempt: int) -> Adopted:
         """From now on only this attempt (or a newer one) is obeyed; training goes on. Raises NotOwner."""
         self._check(attempt)
+        if attempt > self._owner:
+            self._outbox.retell()
         self._owner = attempt
         member = self._member
         if member is not None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from workers.worker.messages import Points, Report
 
 MAX_REPORTS = 20_000
+# A controller that is killed takes along what it had fetched and not yet delivered: a second or two of points.
+REMEMBERED_POINTS = 1_000
 
 
 class Outbox:
@@ -20,6 +22,7 @@ class Outbox:
         self._max_reports = max_reports
         self._filled = threading.Condition()
         self._reports: deque[tuple[int, Report]] = deque()
+        self._told: deque[tuple[int, Report]] = deque(maxlen=REMEMBERED_POINTS)
         self._next = 0
         self._heard = clock()
         self._was_heard = False
@@ -39,11 +42,20 @@ class Outbox:
         with self._filled:
             self._heard, self._was_heard = self._clock(), True
             while self._reports and self._reports[0][0] <= after:
-                self._reports.popleft()
+                number, report = self._reports.popleft()
+                if isinstance(report, Points):
+                    self._told.append((number, report))
             if all(isinstance(report, Points) for _, report in self._reports):
                 self._filled.wait(wait_s)
             self._heard = self._clock()
             return list(self._reports)
+
+    def retell(self) -> None:
+        """To a new controller, the points that the former one may have taken along. A point that arrives twice counts
+        once, so more than was lost does no harm."""
+        with self._filled:
+            self._reports.extendleft(reversed(self._told))
+            self._told.clear()
 
     def silence_s(self) -> float:
         """How long no controller has called."""

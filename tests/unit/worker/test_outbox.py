@@ -50,3 +50,16 @@ def test_silence_is_counted_from_the_last_call() -> None:
     outbox.fetch(after=-1, wait_s=0)
     now[0] = 7.0
     assert outbox.silence_s() == 2.0
+
+
+def test_a_new_controller_hears_again_the_points_that_the_former_one_may_have_taken_along() -> None:
+    outbox = Outbox()
+    outbox.put(Stopped(generation=1, step=0))
+    for step in range(1, 4):
+        outbox.put(point(step))
+    fetched = outbox.fetch(after=-1, wait_s=0)
+    outbox.fetch(after=fetched[2][0], wait_s=0)
+    outbox.retell()
+    again = [report for _, report in outbox.fetch(after=-1, wait_s=0)]
+    assert [report.step for report in again if isinstance(report, Points)] == [1, 2, 3]
+    assert not any(isinstance(report, Stopped) for report in again)
