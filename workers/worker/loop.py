@@ -29,6 +29,8 @@ from workers.worker.wishes import Wishes
 
 # More skipped steps in a row than a loss scale needs to find its place: training is lost, and each costs money.
 LOST_STEPS = 50
+# A job does not succeed that could not make the last so many.
+LOST_LAST_STEPS = 10
 
 
 class Ending(Enum):
@@ -157,7 +159,9 @@ class Loop:
         down, but not all of the job's."""
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if outcome.skipped else 0
         self._lost = self._lost + (not outcome.excused) if outcome.skipped else 0
-        if self._lost >= LOST_STEPS or self._skipped_in_a_row >= self._spec.training.steps:
+        steps = self._spec.training.steps
+        patience = LOST_LAST_STEPS if step == steps else LOST_STEPS
+        if self._lost >= patience or self._skipped_in_a_row >= steps:
             row = self._skipped_in_a_row
             problem = f"the loss or a gradient was not finite in {row} steps in a row, up to step {step}"
             fix = "lower training.optimizer.lr, warm up longer, or look at the data and the model's loss"

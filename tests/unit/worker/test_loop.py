@@ -11,7 +11,7 @@ import pytest
 from service.domain.spec import JobSpec
 from tests.unit.worker.scripted_engine import ScriptedEngine, ScriptedLoader
 from workers.user_code import SpecError
-from workers.worker.loop import LOST_STEPS, Ending, Loop, Place
+from workers.worker.loop import LOST_LAST_STEPS, LOST_STEPS, Ending, Loop, Place
 from workers.worker.messages import Points
 from workers.worker.outbox import Outbox
 from workers.worker.recorder import Clock, Recorder
@@ -224,6 +224,15 @@ def test_a_job_whose_steps_are_all_skipped_fails_in_words_and_one_good_step_give
         lost.run()
     almost = frozenset(range(1, 2 * LOST_STEPS)) - {LOST_STEPS}
     assert Stage(steps=2 * LOST_STEPS, engine=ScriptedEngine(skips=almost)).run() is Ending.FINISHED
+
+
+def test_a_job_that_could_not_make_its_last_steps_has_not_succeeded() -> None:
+    steps = 40
+    lost = Stage(steps=steps, engine=ScriptedEngine(skips=frozenset(range(steps - LOST_LAST_STEPS + 1, steps + 1))))
+    with pytest.raises(SpecError, match=f"not finite in {LOST_LAST_STEPS} steps in a row, up to step {steps}"):
+        lost.run()
+    fewer = frozenset(range(steps - LOST_LAST_STEPS + 2, steps + 1))
+    assert Stage(steps=steps, engine=ScriptedEngine(skips=fewer)).run() is Ending.FINISHED
 
 
 def test_skips_of_a_loss_scale_on_its_way_down_are_no_sign_of_a_lost_job_unless_they_are_all_it_does() -> None:
