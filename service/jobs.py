@@ -82,7 +82,7 @@ class Jobs:
             spec,
             file_exists=present.__getitem__ if present is not None else None,
             capacity_bytes=capacity,
-            may_have_gpus=not self.embedded or await self.plans.may_have_gpus(),
+            machine=await self.plans.facts() if self.embedded else None,
             names_paths=not self.embedded,
         )
         return replace(decision, report={**settled.report, **decision.report})

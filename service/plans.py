@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from service.domain.admission import admit
+from service.domain.cluster import ClusterFacts
 from service.domain.errors import Unavailable
 from service.domain.parsing import parse_spec
 from service.domain.plan import Plan
@@ -32,22 +33,18 @@ class Plans:
             return None
         return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes(spec))
 
-    async def may_have_gpus(self) -> bool:
-        """False where the cluster is known and has none."""
+    async def facts(self) -> ClusterFacts | None:
+        """None where no cluster says."""
         try:
-            facts = await self.capacity.facts()
+            return await self.capacity.facts()
         except Unavailable:
-            return True
-        return facts.slot_kind == "gpu"
+            return None
 
     async def worker_memory_bytes(self, spec: JobSpec) -> int | None:
         """Of the smallest slot there is, where slots are CPUs, and no more than the spec asks for; None where no
         cluster says, or where a GPU has a memory of its own."""
-        try:
-            facts = await self.capacity.facts()
-        except Unavailable:
-            return None
-        if facts.slot_kind == "gpu":
+        facts = await self.facts()
+        if facts is None or facts.slot_kind == "gpu":
             return None
         known = [node.memory_bytes // node.slots for node in facts.nodes if node.memory_bytes and node.slots]
         asked = spec.resources.memory_gb

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from service.domain.checkpoint import OBJECT_SCHEMES
+from service.domain.cluster import ClusterFacts, slots_per_worker
 from service.domain.errors import Problem, SpecRefused
 from service.domain.offload import label
 from service.domain.planning import does_not_fit, plan_spec, recommend, shape_of
+from service.domain.presets import GPT_CLASSES
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
 
 BYTES_VOCAB = 256  # byte-level text needs a token for each byte
@@ -27,19 +30,20 @@ def admit(
     *,
     file_exists: Callable[[str], bool] | None,
     capacity_bytes: int | None = None,
-    may_have_gpus: bool = True,
+    machine: ClusterFacts | None = None,
     names_paths: bool = False,
 ) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
 
-    `may_have_gpus`: False where the workers' machine is known to have none. `names_paths`: whether the user has to say
-    where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker on CPUs.
+    `machine`: what the one machine of the workers has; None where machines may come. `names_paths`: whether the user
+    has to say where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker
+    on CPUs.
 
     Raises SpecRefused with every problem found.
     """
     problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_shapes(spec)]
-    if not may_have_gpus:
-        problems += _without_gpus(spec)
+    if machine is not None:
+        problems += _machine(spec, machine)
     if names_paths:
         problems += _without_a_folder(spec)
     if file_exists is not None:
@@ -137,6 +141,27 @@ def _fsdp(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(field="offload.ratio", value=offload.ratio, problem=problem, fix=fix)
 
 
+def _machine(spec: JobSpec, machine: ClusterFacts) -> Iterator[Problem]:
+    """What this machine will never have would wait for ever."""
+    if machine.slot_kind == "cpu":
+        yield from _without_gpus(spec)
+    slots, each = machine.max_slots, slots_per_worker(spec.resources, slot_kind=machine.slot_kind)
+    field = "gpu" if machine.slot_kind == "gpu" else "cpu"
+    if each > slots:
+        problem = f"one worker needs {each} slots and this machine has {slots}"
+        fix = f"ask for at most {slots}, or start the service with more --slots"
+        yield Problem(field=f"resources.{field}", value=getattr(spec.resources, field), problem=problem, fix=fix)
+    elif spec.workers.min * each > slots:
+        problem = f"the fewest workers need {spec.workers.min * each} slots and this machine has {slots}"
+        fix = f"use at most {slots // each}, or start the service with more --slots"
+        yield Problem(field="workers.min", value=spec.workers.min, problem=problem, fix=fix)
+    memory_gb, asked = sum(node.memory_bytes or 0 for node in machine.nodes) / 2**30, spec.resources.memory_gb
+    if machine.slot_kind == "cpu" and asked is not None and memory_gb and asked > memory_gb:
+        problem = f"this machine has {memory_gb:.1f} GB"
+        fix = f"ask for at most {math.floor(memory_gb)}"
+        yield Problem(field="resources.memory_gb", value=asked, problem=problem, fix=fix)
+
+
 def _without_gpus(spec: JobSpec) -> Iterator[Problem]:
     problem, fix = "the machine of this service has no GPU", "leave resources out, or ask for {cpu: 1}"
     if spec.resources.gpu:
@@ -149,6 +174,10 @@ def _shapes(spec: JobSpec) -> Iterator[Problem]:
     shape = shape_of(spec)
     if shape is None:
         return
+    for name in () if spec.units == "auto" else spec.units.layers or ():
+        if name not in GPT_CLASSES:
+            fix = f"name one of {', '.join(GPT_CLASSES)}"
+            yield Problem(field="units.layers", value=name, problem="the model has no module of that class", fix=fix)
     if spec.training.seq_len > shape.context:
         fix = f"use at most {shape.context}"
         problem = f"longer than the model's context {shape.context}"

@@ -131,9 +131,11 @@ def why_waiting(demand: Demand, demands: Sequence[Demand], *, slots: int, kind: 
     if slots == 0:
         return f"Waiting for {need} {kind} slots: the cluster offers none now"
     if need > slots:
+        fewer = slots // demand.slots_each
+        advice = f"scale the job to a minimum of {fewer}" if fewer else f"ask for fewer {kind}s per worker"
         return (
             f"Needs {need} {kind} slots for its minimum of {demand.min} workers, but the cluster has {slots} in all; "
-            f"scale the job to a minimum of {slots // demand.slots_each or 1} or add slots"
+            f"{advice} or add slots"
         )
     used = held_by_others + sum(other.held for other in demands if other.job_id != demand.job_id)
     ahead = sum(1 for other in ranked(demands) if other.held and other.job_id != demand.job_id)

@@ -33,6 +33,9 @@ PRESETS: Mapping[str, GptShape] = MappingProxyType(
     }
 )
 
+# The classes of its modules, as `units: {layers: [...]}` may name them; a test compares them with the model.
+GPT_CLASSES = ("Attention", "Block", "Embedding", "Gpt", "LayerNorm", "Linear", "Mlp", "ModuleList")
+
 
 def block_numel(shape: GptShape) -> int:
     """Parameters of one block: attention 4W^2 + 4W, MLP 8W^2 + 5W, two layer norms 4W."""

@@ -50,8 +50,10 @@ def draw_model(spec: JobSpec) -> Blueprint:
     try:
         group_units(model, unit_rule(spec.units))
     except UnitRuleError as error:
-        value = spec.model_dump()["units"]
-        raise SpecError(field="units", value=value, problem=str(error), fix="name a class of the model") from error
+        rule = spec.model_dump()["units"] or {}
+        field = "units.layers" if rule.get("layers") else "units.min_params"
+        value = list(rule.get("layers") or ()) or rule.get("min_params")
+        raise SpecError(field=field, value=value, problem=str(error), fix="name a class of the model") from error
     if training.activation_checkpointing:
         recompute(repeated_blocks(model))
     return blueprint

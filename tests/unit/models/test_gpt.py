@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from service.domain.presets import PRESETS, GptShape, gpt_numel
+from service.domain.presets import GPT_CLASSES, PRESETS, GptShape, gpt_numel
 from service.domain.spec import GptModel, PythonModel
 from workers.models.gpt import Gpt
 from workers.models.recompute import recompute, repeated_blocks
@@ -160,3 +160,8 @@ def test_the_repeated_blocks_of_a_gpt_are_its_blocks() -> None:
     model = Gpt(TINY)
     assert repeated_blocks(model) == tuple(model.blocks)
     assert repeated_blocks(nn.Linear(2, 2)) == ()
+
+
+def test_the_control_plane_knows_the_classes_that_a_unit_may_be_named_by() -> None:
+    model = Gpt(GptShape(layers=1, width=8, heads=2, vocab=8, context=8))
+    assert sorted({type(module).__name__ for module in model.modules()}) == list(GPT_CLASSES)

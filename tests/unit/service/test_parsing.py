@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.domain.admission import admit
+from service.domain.cluster import ClusterFacts, Node
 from service.domain.errors import Problem, RequestRefused, SpecRefused
 from service.domain.parsing import parse_bounds, parse_spec
 from service.domain.spec import WorkerBounds
@@ -281,10 +282,43 @@ def test_what_comes_later_says_not_yet(fields: dict[str, Any], field: str) -> No
 def test_a_gpu_is_refused_where_the_machine_is_known_to_have_none() -> None:
     wanting = parse_spec(tiny(resources={"gpu": 1, "accelerator": "H200"}))
     with pytest.raises(SpecRefused) as caught:
-        admit(wanting, file_exists=None, may_have_gpus=False)
+        admit(wanting, file_exists=None, machine=machine(slots=4))
     assert [problem.field for problem in caught.value.problems] == ["resources.gpu", "resources.accelerator"]
     admit(wanting, file_exists=None)
-    admit(parse_spec(tiny(resources={"gpu": 0, "cpu": 1})), file_exists=None, may_have_gpus=False)
+    admit(parse_spec(tiny(resources={"gpu": 0, "cpu": 1})), file_exists=None, machine=machine(slots=4))
+
+
+def test_units_of_a_class_that_the_model_has_not_are_refused_with_those_that_it_has() -> None:
+    with pytest.raises(SpecRefused) as refused:
+        admit(parse_spec(tiny(units={"layers": ["Block", "Nope"]})), file_exists=None)
+    (problem,) = refused.value.problems
+    assert (problem.field, problem.value) == ("units.layers", "Nope")
+    assert "Block" in problem.fix
+
+
+def machine(*, slots: int) -> ClusterFacts:
+    node = Node(id="local", address="127.0.0.1", alive=True, slots=slots, memory_bytes=16 << 30)
+    return ClusterFacts(nodes=(node,), slot_kind="cpu", max_slots=slots, address="127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("over", "field", "fix"),
+    [
+        ({"workers": 9}, "workers.min", "at most 4"),
+        ({"workers": {"min": 3, "max": 4}, "resources": {"cpu": 2}}, "workers.min", "at most 2"),
+        ({"resources": {"cpu": 999}}, "resources.cpu", "at most 4"),
+        ({"resources": {"memory_gb": 1000}}, "resources.memory_gb", "at most 16"),
+    ],
+)
+def test_what_the_only_machine_will_never_have_is_refused_with_what_it_has(
+    over: dict[str, Any], field: str, fix: str
+) -> None:
+    with pytest.raises(SpecRefused) as refused:
+        admit(parse_spec(tiny(**over)), file_exists=None, machine=machine(slots=4))
+    (problem,) = refused.value.problems
+    assert problem.field == field
+    assert fix in problem.fix
+    admit(parse_spec(tiny(**over)), file_exists=None, machine=None)
 
 
 def test_stage_auto_is_resolved_and_the_reason_told() -> None:
