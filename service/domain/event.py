@@ -13,6 +13,7 @@
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
 | collective_failed | controller | rank, unit, collective |
 | worker_lost | controller | rank, worker, pid, node, reason |
+| notice | controller | rank, worker, reason, left_s |
 | worker_hung | controller | where: of each rank step, doing, place |
 | worker_crashed | controller | worker, reason |
 | workers_missing, fact_dropped | controller | - |

@@ -54,7 +54,7 @@ def callers(module: str, *, allowed: str) -> list[str]:
 
 
 def test_only_the_controller_and_the_actor_import_ray() -> None:
-    allowed = r"workers/controller/.*|workers/worker/actor\.py|service/adapters/.*"
+    allowed = r"workers/controller/.*|workers/drain\.py|workers/worker/actor\.py|service/adapters/.*"
     assert importers("ray", allowed=allowed) == []
 
 

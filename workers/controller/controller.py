@@ -12,18 +12,21 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from service.domain.wire import Brief, Outcome
-from workers.controller import ending, hang
+from workers.controller import ending
 from workers.controller.formation import Formation
 from workers.controller.generation import Generation, stopped_at
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.inbox import News, sort
+from workers.controller.notices import Departure, Notices
 from workers.controller.progress import Progress
 from workers.controller.recruits import Recruits
 from workers.controller.rendezvous import MeetingPoint
-from workers.controller.sizing import Resize, next_members, regrouped
+from workers.controller.sizing import Resize
+from workers.controller.staffing import Staffing
 from workers.controller.state import Course, Move, Purpose, State, phase
-from workers.controller.timeline import Timeline, worker_reports
+from workers.controller.timeline import Timeline
 from workers.controller.uplink import Standing, Uplink
+from workers.controller.vigil import Vigil
 from workers.worker.messages import (
     Adopted,
     Broken,
@@ -33,6 +36,7 @@ from workers.worker.messages import (
     FromMembers,
     Joined,
     Left,
+    Notice,
     Resumed,
     Save,
     Saved,
@@ -67,19 +71,28 @@ class Controller:
         self._course = Course(clock=clock)
         self._progress = Progress(brief.spec.hang, clock=clock)
         self._formation = Formation(group=group, meeting_point=meeting_point, progress=self._progress)
+        self._vigil = Vigil(group, self._progress, silence_s=brief.spec.hang.silence_s)
         self._recruits = Recruits(group, clock=clock)
+        self._notices = Notices(group, clock=clock)
+        self._staffing = Staffing(
+            recruits=self._recruits,
+            notices=self._notices,
+            progress=self._progress,
+            wanted=lambda: uplink.orders.workers,
+            minimum=brief.spec.workers.min,
+        )
         self._timeline = Timeline(uplink, now=lambda: datetime.now(UTC))
         self._purpose: Purpose = "resize"
         self._requested: str | None = None
         self._disowned = False
-        self._leave_wanted = False
+        self._told_at: float | None = None
         self._given_up: str | None = None
-        self._note: str | None = None
         self._outcome: Outcome | None = None
 
     def leave(self) -> None:
-        """Asked from outside (SIGTERM): end at once and leave no worker behind."""
-        self._leave_wanted = True
+        """Asked from outside (SIGTERM): save what is held, soon, and end; no worker is left behind."""
+        if self._told_at is None:
+            self._told_at = self._clock()
 
     def adopt(self, found: Sequence[Adopted]) -> None:
         """Go on with what an earlier controller left: as it is where it makes steps, else from what it holds."""
@@ -119,7 +132,10 @@ class Controller:
             self._hear(worker, news)
         for death in haul.deaths:
             self._lose(death)
-        self._end_silent()
+        for departure in self._notices.look():
+            self._announce(departure)
+        for worker, reason in self._vigil.silent():
+            self._lose_alive(worker, reason)
         self._disowned |= haul.disowned
         self._meeting_point.keep_alive()
         self._obey()
@@ -132,6 +148,9 @@ class Controller:
             self._crashed(worker, news)
         elif isinstance(news, CheckpointNews):
             self._of_checkpoint(news)
+        elif isinstance(news, Notice):
+            if departure := self._notices.add(worker, news.reason, news.left_s):
+                self._announce(departure)
         elif generation is None:
             return
         elif isinstance(news, Joined):
@@ -174,17 +193,20 @@ class Controller:
         elif isinstance(news, SaveFailed) and (awaited or news.step == self._brief.spec.training.steps):
             self._end(ending.not_saved(news.reason))
 
+    def _announce(self, departure: Departure) -> None:
+        """A member hands over before it goes; a recruit is replaced at once."""
+        if not self._formation.takes_part(departure.worker):
+            self._group.end(departure.worker)
+            return
+        left_s = None if departure.by is None else departure.by - self._clock()
+        step, generation = self._progress.step, self._formation.present
+        self._timeline.notice(departure, left_s=left_s, step=step, generation=generation)
+
     def _lose_alive(self, worker: str, reason: str) -> None:
         """It is there, but of no use any more."""
         hand = self._group[worker]
         self._group.end(worker)
         self._lose(Death(hand=hand, reason=reason))
-
-    def _end_silent(self) -> None:
-        """A warm worker's reports are fetched without its training thread: silence is a stopped or cut off process."""
-        for hand in list(self._group):
-            if hand.ready is not None and hand.silent_s > self._brief.spec.hang.silence_s:
-                self._lose_alive(hand.id, f"its process has not answered for {hand.silent_s:.0f} s")
 
     def _lose(self, death: Death) -> None:
         """The death of one that takes part ends the generation; a recruit's only delays the next."""
@@ -204,7 +226,7 @@ class Controller:
             self._end(ending.SUPERSEDED)
         elif orders.action == "cancel":
             self._end(ending.CANCELLED)
-        elif self._leave_wanted:
+        elif self._told_at is not None and self._clock() - self._told_at > ending.TOLD_S:
             self._end(ending.TOLD_TO_END)
         elif self._course.state is State.RUNNING and self._exit is not None:
             self._stop(self._exit)
@@ -215,7 +237,7 @@ class Controller:
 
     @property
     def _exit(self) -> Purpose | None:
-        return ending.exit_wanted(self._uplink.orders, given_up=self._given_up)
+        return ending.exit_wanted(self._uplink.orders, given_up=self._given_up, told=self._told_at is not None)
 
     def _end(self, outcome: Outcome) -> None:
         if self._outcome is None:
@@ -239,30 +261,16 @@ class Controller:
             before = self._course.state
             acts[before]()
 
-    @property
-    def _desired(self) -> int:
-        return max(1, self._uplink.orders.workers)
-
     def _gather(self) -> None:
         """No generation runs: begin, or go on with those that are left, as soon as they are enough.
 
         Where the attempt is to end, those who hold the state form once more, however few, so that it can be saved.
         """
         exits, (survivors, givers) = self._exit is not None, self._formation.left()
-        there = (*survivors, *givers)
         if exits and not self._formation.somebody_holds_state:
             self._end(ending.nothing_to_save(given_up=self._given_up, furthest=self._progress.furthest))
             return
-        if not exits:
-            self._recruits.fill(self._desired + len(givers), there)
-        resize = regrouped(
-            survivors,
-            givers,
-            self._recruits.crew(there),
-            desired=self._desired,
-            minimum=1 if exits else min(self._brief.spec.workers.min, self._desired),
-            waited_s=self._recruits.waited_s(),
-        )
+        resize = self._staffing.regroup(survivors, givers, exits=exits)
         if resize is not None:
             self._form(resize)
         elif self._given_up is None:
@@ -288,15 +296,16 @@ class Controller:
 
     def _watch_running(self) -> None:
         generation = self._formation.present
-        self._tell_cost(generation)
+        self._timeline.tell_cost(generation, now=self._clock())
         if isinstance(generation.answers.get(generation.speaker), Finished):
             self._end(ending.SUCCEEDED)
             return
-        self._recruits.fill(self._desired, generation.members)
-        crew = self._recruits.crew(generation.members)
+        self._staffing.ask(generation.members)
         if self._end_hung(generation):
             return
-        if next_members(crew, desired=self._desired, waited_s=self._recruits.waited_s()) is not None:
+        if few := self._staffing.too_few(generation.members):
+            self._given_up = few
+        elif self._staffing.next(generation.members) is not None:
             self._stop("resize")
 
     def _stop(self, purpose: Purpose) -> None:
@@ -306,7 +315,7 @@ class Controller:
 
     def _watch_stopping(self) -> None:
         generation = self._formation.present
-        self._tell_cost(generation)
+        self._timeline.tell_cost(generation, now=self._clock())
         if isinstance(generation.answers.get(generation.speaker), Finished):
             self._end(ending.SUCCEEDED)
         elif generation.everybody(Stopped):
@@ -327,14 +336,9 @@ class Controller:
 
     def _end_hung(self, generation: Generation) -> bool:
         """No step within the limit: whoever is the cause of it is taken for dead."""
-        waited_s, limit_s = self._progress.waited_s, self._progress.limit_s
-        if waited_s < limit_s:
-            return False
-        wheres = self._group.where(generation.members)
-        found = hang.judge(generation.members, wheres, waited_s=waited_s, limit_s=limit_s)
+        found = self._vigil.hung(generation)
         if found is None:
             return False
-        log.error("generation %d hangs: %s", generation.number, found.report)
         self._timeline.hung(found, step=self._progress.step, generation=generation)
         for worker in found.culprits:
             if worker in self._group:
@@ -345,11 +349,9 @@ class Controller:
 
     def _resize(self, generation: Generation) -> None:
         """Everybody stands at one boundary: the next generation, by what is desired now."""
-        crew = self._recruits.crew(generation.members)
-        resize = next_members(crew, desired=self._desired, waited_s=self._recruits.waited_s())
         self._formation.cause = "resize"
         self._formation.origin = FromMembers(step=self._progress.step, holders=generation.members)
-        self._form(resize or Resize(members=generation.members))
+        self._form(self._staffing.next(generation.members) or Resize(members=generation.members))
 
     def _collect(self) -> None:
         if self._course.state is not State.COLLECTING:
@@ -378,23 +380,13 @@ class Controller:
         generation = self._formation.present
         self._group.tell(generation.speaker, method, generation.number, *args)
 
-    def _tell_cost(self, generation: Generation) -> None:
-        if not generation.told and (cost := generation.cost(now=self._clock())) is not None:
-            generation.told = True
-            self._timeline.formed(generation, cost)
-
     def _standing(self) -> Standing:
-        formation, step = self._formation, self._progress.step
-        members = formation.generation.members if formation.generation is not None else ()
-        note = self._recruits.note() if self._course.state in (State.GATHERING, State.RUNNING) else None
-        if note is not None and self._note is None:
-            self._timeline.waiting(note, step=step, generation=formation.number)
-        self._note = note
-        return Standing(
-            phase=phase(self._course.state, cause=formation.cause, purpose=self._purpose),
-            step=step,
-            generation=formation.number,
-            world_size=len(members),
-            workers=worker_reports(formation.generation, self._group),
-            note=note or "",
+        formation, state = self._formation, self._course.state
+        return self._timeline.standing(
+            formation.generation,
+            self._group,
+            phase=phase(state, cause=formation.cause, purpose=self._purpose),
+            step=self._progress.step,
+            number=formation.number,
+            note=self._recruits.note() if state in (State.GATHERING, State.RUNNING) else None,
         )

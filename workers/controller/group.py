@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 # Fetches wait inside the worker; they have a thread of their own, so that an order never waits behind one.
 ACTOR: Any = ray.remote(concurrency_groups={"reports": 1, "control": 2})(Worker)  # type: ignore[call-overload]
+# How the names of all our actors begin.
+OURS = "elastane:"
 # How long a worker holds a fetch that has nothing to answer.
 FETCH_S = 0.5
 LONGEST_TURN_S = 1.0
@@ -161,6 +163,14 @@ class WorkerGroup:
                 found[asked[ref]] = ray.get(ref)
         return found
 
+    def draining(self) -> dict[str, float | None]:
+        """Workers on nodes that Ray drains -> seconds until the node may be gone, None where Ray was not told."""
+        by_node: dict[str, int] = draining_nodes()
+        now_ms = time.time() * 1000
+        left_s = {node: (at_ms - now_ms) / 1000 if at_ms else None for node, at_ms in by_node.items()}
+        ready = ((hand.id, hand.ready) for hand in self._hands.values() if hand.ready is not None)
+        return {worker: left_s[each.node_id] for worker, each in ready if each.node_id in left_s}
+
     def obstacle(self) -> str:
         """Why Ray has not placed a worker yet, as far as its nodes tell."""
         wanted = {"CPU": self._options["num_cpus"], "GPU": self._options["num_gpus"]}
@@ -187,6 +197,20 @@ class WorkerGroup:
             if isinstance(report, Ready):
                 hand.ready = report
             haul.reports.append((hand.id, report))
+
+
+def draining_nodes() -> dict[str, int]:
+    """Ray's id of each node that is being drained -> its deadline in ms since the epoch, 0 for none."""
+    # Ray says this nowhere in public; its own trainer asks here too.
+    found: dict[str, int] = ray._private.state.state.get_draining_nodes()
+    return found
+
+
+def workers_on(node_id: str) -> list[str]:
+    """Names of the workers, of all jobs, that live on that node."""
+    alive = ray._private.state.state.actor_table(None, None, "ALIVE").values()
+    ours = (actor for actor in alive if actor["ActorClassName"] == Worker.__name__ and actor["Name"].startswith(OURS))
+    return sorted(actor["Name"] for actor in ours if actor["Address"]["NodeID"] == node_id)
 
 
 def worker_options(brief: Brief, *, cluster_has_gpus: bool, environment: dict[str, str]) -> dict[str, Any]:
@@ -226,7 +250,7 @@ def actor_name(brief: Brief, worker: str) -> str:
 
 
 def job_prefix(brief: Brief) -> str:
-    return f"elastane:{brief.job_id}:"
+    return f"{OURS}{brief.job_id}:"
 
 
 def _first_line(error: BaseException) -> str:

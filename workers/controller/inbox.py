@@ -18,6 +18,7 @@ from workers.worker.messages import (
     Joined,
     Left,
     Line,
+    Notice,
     Points,
     Ready,
     Report,
@@ -25,7 +26,7 @@ from workers.worker.messages import (
     Stopped,
 )
 
-News = Ready | Joined | Resumed | Stopped | Broken | Crashed | CheckpointNews | Finished | Left
+News = Ready | Notice | Joined | Resumed | Stopped | Broken | Crashed | CheckpointNews | Finished | Left
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def sort(reports: Iterable[tuple[str, Report]], *, generation: int) -> Sorted:
 
 
 def is_stale(report: Report, *, generation: int) -> bool:
-    if isinstance(report, Ready | Line | Crashed | CheckpointNews):
+    if isinstance(report, Ready | Notice | Line | Crashed | CheckpointNews):
         return False
     return report.generation != generation
 

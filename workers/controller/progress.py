@@ -58,9 +58,14 @@ class Progress:
         return self._clock() - self._heard_at
 
     @property
+    def step_s(self) -> float:
+        """The slowest of the recent ones."""
+        return max(self._recent, default=0.0)
+
+    @property
     def limit_s(self) -> float:
         """For the next step: what takes longer hangs."""
-        slowest = max(self._recent, default=0.0) * TIMES_A_STEP
+        slowest = self.step_s * TIMES_A_STEP
         usual = max(FLOOR_S, slowest) if self._hang.step_s == "auto" else self._hang.step_s
         return max(usual, FIRST_STEP_S) if self._first else usual
 

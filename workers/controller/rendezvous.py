@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from service.domain.wire import Brief
 from workers.controller.group import actor_name
@@ -125,6 +126,8 @@ class RendezvousPoint:
                 namespace=self._brief.namespace,
                 lifetime="detached",
                 num_cpus=0,
+                # Beside the controller where it can: a node that is drained for its workers' sake must become idle.
+                scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True),
             )
             .remote(self._brief.orphan_timeout_s + SAVE_S)
         )

@@ -18,11 +18,19 @@ CHOICES = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crew:
-    """Who is there: members of the running generation by rank, warm joiners, and how many are still starting."""
+    """Who is there: members of the running generation by rank, warm joiners, and how many are still starting.
+
+    departing: members that were given notice.
+    """
 
     members: tuple[str, ...] = ()
     ready: tuple[str, ...] = ()
     starting: int = 0
+    departing: tuple[str, ...] = ()
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        return tuple(member for member in self.members if member not in self.departing)
 
     @property
     def size(self) -> int:
@@ -37,11 +45,13 @@ class Resize:
     leavers: tuple[str, ...] = ()
 
 
-def next_members(crew: Crew, *, desired: int, waited_s: float) -> Resize | None:
+def next_members(crew: Crew, *, desired: int, waited_s: float, hurry: bool = False) -> Resize | None:
     """The next generation of a running one, or None where the present one is right or it is too early.
 
-    waited_s: since the first joiner was warm.
+    waited_s: since the first joiner was warm. hurry: who departs cannot wait any longer.
     """
+    if crew.departing:
+        return replaced(crew, desired=desired, hurry=hurry)
     if desired < len(crew.members):
         return shrunk(crew.members, desired)
     wanted = min(desired, len(crew.members) + len(crew.ready))
@@ -51,6 +61,17 @@ def next_members(crew: Crew, *, desired: int, waited_s: float) -> Resize | None:
         return None
     joiners = crew.ready[: wanted - len(crew.members)]
     return Resize(members=seated(crew.members, joiners))
+
+
+def replaced(crew: Crew, *, desired: int, hurry: bool) -> Resize | None:
+    """Without those who depart. As long as they have time, all who are desired must be there in their place."""
+    staying = crew.staying
+    wanted = min(desired, len(staying) + len(crew.ready))
+    if wanted == 0 or (wanted < desired and not hurry):
+        return None
+    kept = staying if wanted >= len(staying) else shrunk(staying, wanted).members
+    members = seated(kept, crew.ready[: wanted - len(kept)])
+    return Resize(members=members, leavers=tuple(member for member in crew.members if member not in members))
 
 
 def first_members(crew: Crew, *, desired: int, minimum: int, waited_s: float) -> tuple[str, ...] | None:

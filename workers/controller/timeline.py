@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from service.domain.wire import CheckpointReport, WorkerReport
+from service.domain.wire import CheckpointReport, Phase, WorkerReport
 from workers.checkpoint.places import step_name
 from workers.controller.divergence import first_difference
 from workers.controller.generation import Cost, Generation
 from workers.controller.group import Death, WorkerGroup
 from workers.controller.hang import Hang
-from workers.controller.uplink import Uplink
+from workers.controller.notices import Departure
+from workers.controller.uplink import Standing, Uplink
 from workers.worker.messages import Broken, CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving, Started
 
 
@@ -20,6 +21,13 @@ class Timeline:
         self._uplink = uplink
         self._now = now
         self._told: int | None = None
+        self._note: str | None = None
+
+    def tell_cost(self, generation: Generation, *, now: float) -> None:
+        """Once, as soon as it is known."""
+        if not generation.told and (cost := generation.cost(now=now)) is not None:
+            generation.told = True
+            self.formed(generation, cost)
 
     def formed(self, generation: Generation, cost: Cost) -> None:
         """Resized or recovered; the beginning of an attempt is the service's to tell."""
@@ -36,11 +44,14 @@ class Timeline:
         spent = f"{_steps(redone)} redone, {cost.moved_bytes / 1e6:.1f} MB moved"
         if cost.pause_s is not None:
             spent = f"{spent}, {cost.pause_s:.2f} s of pause"
-        if generation.cause == "resize" and generation.before == workers:
+        if generation.cause == "resize" and generation.before == workers and not generation.leavers:
             # The wish was taken back while the group stopped for it.
             return
         if generation.cause == "resize":
-            message = f"From {generation.before} to {workers} workers at step {cost.from_step}: {spent}"
+            size = f"From {generation.before} to {_workers(workers)}"
+            if generation.before == workers:
+                size = f"{len(generation.leavers)} of {_workers(workers)} replaced"
+            message = f"{size} at step {cost.from_step}: {spent}"
             ends = {"from": generation.before, "to": workers}
             self._tell("resized", generation, message, step=cost.from_step, **ends, **parts)
         elif generation.cause == "recover":
@@ -66,6 +77,14 @@ class Timeline:
             node=ready.node if ready else None,
             reason=death.reason,
         )
+
+    def notice(self, departure: Departure, *, left_s: float | None, step: int, generation: Generation) -> None:
+        rank = generation.rank(departure.worker)
+        who = f"Rank {rank}" if rank >= 0 else "A worker that was leaving"
+        time = "at once" if left_s is None else f"within {left_s:.0f} s"
+        message = f"{who} has to leave {time}: {departure.reason}; another worker was asked for in its place"
+        about = {"rank": rank if rank >= 0 else None, "worker": departure.worker, "reason": departure.reason}
+        self._tell("notice", generation, message, step=step, **about, left_s=_rounded(left_s))
 
     def hung(self, hang: Hang, *, step: int, generation: Generation) -> None:
         """Who waits where; the workers that are ended for it follow as lost."""
@@ -98,9 +117,29 @@ class Timeline:
         message = f"A new controller took over {_workers(workers)} at step {step}; no step redone"
         self._tell("adopted", generation, message, step=step, workers=workers, redone_steps=0)
 
-    def waiting(self, note: str, *, step: int, generation: int) -> None:
-        message = f"{note[0].upper()}{note[1:]}"
-        self._uplink.event("workers_missing", step=step, generation=generation, message=message)
+    def standing(
+        self,
+        generation: Generation | None,
+        group: WorkerGroup,
+        *,
+        phase: Phase,
+        step: int,
+        number: int,
+        note: str | None,
+    ) -> Standing:
+        """What every heartbeat says; the first of the notes in a row is an event too."""
+        if note is not None and self._note is None:
+            message = f"{note[0].upper()}{note[1:]}"
+            self._uplink.event("workers_missing", step=step, generation=number, message=message)
+        self._note = note
+        return Standing(
+            phase=phase,
+            step=step,
+            generation=number,
+            world_size=len(generation.members) if generation is not None else 0,
+            workers=worker_reports(generation, group),
+            note=note or "",
+        )
 
     def of_checkpoint(self, news: CheckpointNews) -> None:
         if isinstance(news, Saved):

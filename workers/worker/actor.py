@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import signal
 import threading
 import time
 from datetime import UTC, datetime
@@ -27,6 +28,7 @@ from workers.worker.messages import (
     Inventory,
     Join,
     Line,
+    Notice,
     NotOwner,
     Ready,
     Report,
@@ -70,6 +72,9 @@ class Worker:
             Path(self._brief.log_folder) / f"{worker_id}.jsonl", worker_id=worker_id, tell=self._outbox.put
         )
         capture_output(self._journal)
+        if threading.current_thread() is threading.main_thread():
+            # In place of Ray's handler, by which the process would leave at once with all that it holds.
+            signal.signal(signal.SIGTERM, self._on_sigterm)
         self._thread = threading.Thread(target=self._live, name="elastane-training", daemon=True)
         self._thread.start()
         self._watch = OrphanWatch(
@@ -151,6 +156,11 @@ class Worker:
         if attempt < self._owner:
             raise NotOwner(f"worker {self._id} belongs to attempt {self._owner}, attempt {attempt} asks too late")
 
+    def _on_sigterm(self, signum: int, frame: object) -> None:
+        # Not in the handler: it may have interrupted who holds the outbox's lock.
+        notice = Notice(reason="its process got SIGTERM")
+        threading.Thread(target=self._outbox.put, args=(notice,), name="elastane-notice", daemon=True).start()
+
     # ---- the training thread -------------------------------------------------------------------------------------
 
     def _live(self) -> None:
@@ -182,7 +192,13 @@ class Worker:
             orphaned=self._is_orphaned,
         )
         self._member.warm()
-        self._ready = Ready(pid=os.getpid(), node=node, device=str(chosen), warm_s=time.monotonic() - began)
+        self._ready = Ready(
+            pid=os.getpid(),
+            node=node,
+            device=str(chosen),
+            warm_s=time.monotonic() - began,
+            node_id=ray.get_runtime_context().get_node_id(),
+        )
         self._outbox.put(self._ready)
 
     def _next_order(self) -> Order:

@@ -71,12 +71,21 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Warm: process, imports, model and data are there."""
+    """Warm: process, imports, model and data are there. `node` is its address, `node_id` what Ray calls it."""
 
     pid: int
     node: str
     device: str
     warm_s: float
+    node_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """This process was told to end: it should hand over and leave. `left_s`: until it is killed, where that is said."""
+
+    reason: str
+    left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,4 +260,6 @@ class Started:
 
 # Facts of the job's checkpoints, whatever generation tells them.
 CheckpointNews = Saving | Saved | SaveFailed | PassedOver | Started
-Report = Ready | Joined | Resumed | Points | Stopped | Broken | Crashed | CheckpointNews | Finished | Left | Line
+# Of one generation: dropped where it is no longer the present one.
+GenerationNews = Joined | Resumed | Stopped | Broken | Finished | Left
+Report = Ready | Notice | GenerationNews | Points | Crashed | CheckpointNews | Line

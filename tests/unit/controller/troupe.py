@@ -39,6 +39,7 @@ class FakeGroup:
     ended: list[str] = field(default_factory=list)
     released: list[str] = field(default_factory=list)
     born: int = 0
+    drained: dict[str, float | None] = field(default_factory=dict)
     wheres: dict[str, Where] = field(default_factory=dict)
 
     def __contains__(self, worker: str) -> bool:
@@ -77,6 +78,9 @@ class FakeGroup:
 
     def where(self, workers: Sequence[str]) -> dict[str, Where | None]:
         return {worker: self.wheres.get(worker) for worker in workers}
+
+    def draining(self) -> dict[str, float | None]:
+        return {worker: left_s for worker, left_s in self.drained.items() if worker in self.hands}
 
     def obstacle(self) -> str:
         return "the cluster has no free slot with gpu: 1"

@@ -1,0 +1,34 @@
+"""Workers leave in order where the end of their machine, or their own, is announced."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.elastic.cluster import Bench, end_process, gone
+
+# Real processes on a machine that others may use as well.
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_worker_that_gets_sigterm_hands_over_and_is_replaced(bench: Bench) -> None:
+    with bench.attempt(bench.spec(stage=3, steps=10_000), workers=3) as attempt:
+        attempt.wait_step(5)
+        before = attempt.service.pids()
+        os.kill(before[1], signal.SIGTERM)
+        attempt.service.wait(lambda: attempt.service.events("notice"), within_s=5, what="a notice")
+        assert gone([before[1]])
+        attempt.wait_size(3)
+        attempt.service.wait(lambda: len(attempt.service.events("resized")) == 2, what="two resizes")
+        sizes = [(event.payload["from"], event.payload["to"]) for event in attempt.service.events("resized")]
+        assert sizes == [(3, 2), (2, 3)]
+        assert [event.payload["redone_steps"] for event in attempt.service.events("resized")] == [0, 0]
+        assert attempt.service.events("worker_lost", "recovered") == []
+        pids = attempt.service.pids()
+        assert set(before) - {before[1]} < set(pids)
+        end_process(attempt.process)
+        assert gone(pids), "SIGTERM of a controller leaves no worker"
+        outcome = attempt.ends("paused")
+        assert outcome.reason == f"checkpoint of step {attempt.service.last.step} saved"

@@ -1,0 +1,69 @@
+"""Who is in the next generation: by what is desired, who is warm, and who has to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from workers.controller import ending
+from workers.controller.notices import Notices
+from workers.controller.progress import Progress
+from workers.controller.recruits import Recruits
+from workers.controller.sizing import Crew, Resize, next_members, regrouped
+
+
+class Staffing:
+    def __init__(
+        self,
+        *,
+        recruits: Recruits,
+        notices: Notices,
+        progress: Progress,
+        wanted: Callable[[], int],
+        minimum: int,
+    ) -> None:
+        """wanted: as many workers as the service orders now; minimum: with fewer the job does not go on."""
+        self._recruits = recruits
+        self._notices = notices
+        self._progress = progress
+        self._wanted = wanted
+        self._least = minimum
+
+    @property
+    def desired(self) -> int:
+        return max(1, self._wanted())
+
+    def ask(self, members: Collection[str]) -> None:
+        """For whoever a running generation lacks, and for somebody in place of each who departs."""
+        self._recruits.fill(self.desired + len(self._notices.departing(members)), members)
+
+    def next(self, members: Collection[str]) -> Resize | None:
+        """After a running generation; None where it is right, or it is too early."""
+        waited_s, hurry = self._recruits.waited_s(), self._hurry(members)
+        return next_members(self._crew(members), desired=self.desired, waited_s=waited_s, hurry=hurry)
+
+    def too_few(self, members: Collection[str]) -> str | None:
+        """Why a running generation has to end without a next one."""
+        if not self._hurry(members):
+            return None
+        return ending.too_few_stay(self._crew(members), minimum=min(self._least, self.desired))
+
+    def regroup(self, survivors: tuple[str, ...], givers: tuple[str, ...], *, exits: bool) -> Resize | None:
+        """Where no generation runs; None as long as they are not enough. exits: only to save what is held."""
+        there = (*survivors, *givers)
+        if not exits:
+            self._recruits.fill(self.desired + len(givers), there)
+        return regrouped(
+            survivors,
+            givers,
+            self._recruits.crew(there),
+            desired=self.desired,
+            minimum=1 if exits else min(self._least, self.desired),
+            waited_s=self._recruits.waited_s(),
+        )
+
+    def _hurry(self, members: Collection[str]) -> bool:
+        return self._notices.hurry(members, step_s=self._progress.step_s)
+
+    def _crew(self, members: Collection[str]) -> Crew:
+        return replace(self._recruits.crew(members), departing=self._notices.departing(members))
