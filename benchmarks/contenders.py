@@ -134,7 +134,9 @@ def _deepspeed_config(stage: int, offload: str | None) -> dict[str, Any]:
     return config
 
 
-def ours(*, stage: int, offload: str = "none") -> Callable[[Gpt, dist.ProcessGroup], Contender]:
+def ours(
+    *, stage: int, offload: str = "none", deterministic: bool = False
+) -> Callable[[Gpt, dist.ProcessGroup], Contender]:
     """With `offload` the optimizer's state, and at stage 3 the parameters too, rest on that tier."""
 
     def build(model: Gpt, group: dist.ProcessGroup) -> Contender:
@@ -153,6 +155,7 @@ def ours(*, stage: int, offload: str = "none") -> Callable[[Gpt, dist.ProcessGro
                 params=offload if stage == 3 else "none",
                 folder=Path(tempfile.gettempdir()),
             ),
+            deterministic=deterministic,
         )
         share = 1 / group.size()
         return Contender(
@@ -180,6 +183,7 @@ BUILDERS: dict[str, Callable[[Gpt, dist.ProcessGroup], Contender]] = {
     "deepspeed-3": deepspeed(stage=3),
     "deepspeed-3-cpu": deepspeed(stage=3, offload="cpu"),
     **{f"zero-{stage}": ours(stage=stage) for stage in range(4)},
+    **{f"zero-{stage}-deterministic": ours(stage=stage, deterministic=True) for stage in range(4)},
     "zero-2-cpu": ours(stage=2, offload="cpu"),
     "zero-3-cpu": ours(stage=3, offload="cpu"),
     "zero-3-nvme": ours(stage=3, offload="nvme"),

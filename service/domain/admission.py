@@ -41,7 +41,7 @@ def admit(
 
     Raises SpecRefused with every problem found.
     """
-    problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_shapes(spec)]
+    problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_deterministic(spec), *_shapes(spec)]
     if machine is not None:
         problems += _machine(spec, machine)
     if names_paths:
@@ -160,6 +160,25 @@ def _machine(spec: JobSpec, machine: ClusterFacts) -> Iterator[Problem]:
         problem = f"this machine has {memory_gb:.1f} GB"
         fix = f"ask for at most {math.floor(memory_gb)}"
         yield Problem(field="resources.memory_gb", value=asked, problem=problem, fix=fix)
+
+
+def _deterministic(spec: JobSpec) -> Iterator[Problem]:
+    """What would break the promise of the same bits."""
+    if not spec.deterministic:
+        return
+    reasons = (
+        (spec.engine == "fsdp", "FSDP2 sums rank by rank, in an order that depends on their number", "engine: zero"),
+        (spec.training.optimizer.name == "muon", "what Muon makes of a matrix depends on how ranks cut it", "adamw"),
+        (
+            spec.precision.params != "fp32" or spec.precision.reduce != "fp32",
+            "only fp32 is promised",
+            "precision: fp32",
+        ),
+        (bool(spec.resources.gpu), "GPUs sum in orders of their own", "resources: {cpu: 1}"),
+    )
+    for broken, problem, instead in reasons:
+        if broken:
+            yield Problem(field="deterministic", value=True, problem=problem, fix=f"use {instead}, or leave it out")
 
 
 def _without_gpus(spec: JobSpec) -> Iterator[Problem]:

@@ -32,8 +32,13 @@ def micro_batches(*, step: int, batch_size: int, micro_batch_size: int) -> tuple
     )
 
 
-def share(count: int, *, world_size: int) -> tuple[range, ...]:
-    """Which of `count` micro-batches each rank takes: contiguous, sizes at most one apart."""
+def share(count: int, *, world_size: int, dealt: bool = False) -> tuple[range, ...]:
+    """Which of `count` micro-batches each rank takes: contiguous, sizes at most one apart.
+
+    dealt: one after the other, as cards are, so that what the ranks compute at the same time follows each other.
+    """
+    if dealt:
+        return tuple(range(rank, count, world_size) for rank in range(world_size))
     return tuple(range(rank * count // world_size, (rank + 1) * count // world_size) for rank in range(world_size))
 
 

@@ -299,6 +299,8 @@ class JobSpec(Value):
     workers: WorkerBounds = WorkerBounds()
     resources: Resources = Resources()
     training: TrainingSpec = TrainingSpec()
+    # The same bits, whatever the workers were: gradients and losses are summed in the order of the micro-batches.
+    deterministic: bool = False
     checkpoint: CheckpointSpec = CheckpointSpec()
     start_from: StartFrom | None = Field(None, alias="from")
     hang: HangSpec = HangSpec()

@@ -19,6 +19,7 @@ from workers.models.gpt import Gpt
 SHAPE = GptShape(vocab=61, context=16, width=32, heads=4, layers=3)
 MICRO_BATCHES = 5
 CLIP_NORM = 0.5
+Curve = list[tuple[float, float]]
 OPTIMIZER = OptimizerConfig(lr=3e-3, betas=(0.9, 0.95), weight_decay=0.1)
 
 
@@ -54,19 +55,21 @@ def fsdp_engine(model: nn.Module, group: dist.ProcessGroup, *, stage: int, **opt
     return Fsdp2Engine(model, group, stage=stage, **(settings | options))  # type: ignore[arg-type]
 
 
-def train_step(engine: Engine, step: int, *, rank: int, world: int, count: int = MICRO_BATCHES) -> tuple[float, float]:
+def train_step(
+    engine: Engine, step: int, *, rank: int, world: int, count: int = MICRO_BATCHES, dealt: bool = False
+) -> tuple[float, float]:
     """One step on this rank's share of `count` micro-batches; (global loss, gradient norm)."""
-    mine = share(count, world_size=world)[rank]
-    loss, calls = 0.0, rounds(count, world_size=world)
+    mine = share(count, world_size=world, dealt=dealt)[rank]
+    losses, calls = [0.0] * count, rounds(count, world_size=world)
     for call in range(calls):
         last = call == calls - 1
         if call < len(mine):
-            loss += engine.micro_step(batch(step, mine[call]), weight=1 / count, last=last).item() / count
+            losses[mine[call]] = engine.micro_step(batch(step, mine[call]), weight=1 / count, last=last).item() / count
         else:
             engine.micro_step(batch(step, 0), weight=0.0, last=last)
-    outcome = engine.step(lr_scale=lr_scale(step), tally=[loss])
+    outcome = engine.step(lr_scale=lr_scale(step), tally=losses)
     assert not outcome.skipped
-    return outcome.tally[0], outcome.grad_norm
+    return sum(outcome.tally), outcome.grad_norm
 
 
 def lr_scale(step: int) -> float:

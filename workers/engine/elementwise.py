@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,6 +16,8 @@ from workers.engine.states import StateKind
 
 # Elements that are worked on at a time where a temporary is needed: a low-precision gradient in fp32, Lion's update.
 WINDOW_NUMEL = 1 << 20
+# At least a vector register of every CPU: with fewer elements, at the end of an interval, kernels may round otherwise.
+LANES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +71,21 @@ def merge_parts(
 class FlatOptimizer:
     """Updates shards in place. Knows no unit and no rank."""
 
-    def __init__(self, config: OptimizerConfig) -> None:
+    def __init__(self, config: OptimizerConfig, *, uniform: bool = False) -> None:
+        """uniform: an element's bits do not depend on where in its interval it lies."""
         self._config = config
+        self._uniform = uniform
         self._rule = {"sgd": _sgd, "adagrad": _adagrad, "lion": _lion}.get(config.name, _adam)
 
     def update(self, operands: Operands, spans: Iterable[Span], *, lr_scale: float, grad_divisor: float) -> None:
         """One step for the spans. The gradient, divided by `grad_divisor` first, is scratch afterwards."""
         for batch in self._batches([span for span in spans if span.stop > span.start], operands.grad.dtype):
-            hyper = batch[0].hyper
+            hyper, edges = batch[0].hyper, _Edges()
+            batch, cut = (_registers(batch), edges.cut) if self._uniform else (batch, _cut)
             lists = _Lists(
-                params=_cut(operands.master, batch),
-                grads=[grad.float() for grad in _cut(operands.grad, batch)],
-                beside={kind: _cut(values, batch) for kind, values in operands.beside.items()},
+                params=cut(operands.master, batch),
+                grads=[grad.float() for grad in cut(operands.grad, batch)],
+                beside={kind: cut(values, batch) for kind, values in operands.beside.items()},
                 # torch's functional forms count the step themselves.
                 steps=[torch.tensor(float(span.step - 1), device=operands.master.device) for span in batch],
                 divisor=grad_divisor,
@@ -88,6 +93,7 @@ class FlatOptimizer:
             lr, weight_decay = hyper.lr * lr_scale, hyper.weight_decay
             if operands.orthogonal is None:
                 self._rule(self._config, lists, lr=lr, weight_decay=weight_decay)
+                edges.put_back()
                 continue
             lists.divide()
             torch._foreach_lerp_(lists.beside[StateKind.MOMENTUM], lists.grads, 1.0 - self._config.momentum)
@@ -115,7 +121,11 @@ class FlatOptimizer:
             return
         for start in range(0, master.numel(), max(window, 1)):
             size = min(window, master.numel() - start)
-            ema.narrow(0, start, size).lerp_(master.narrow(0, start, size), 1.0 - self._config.ema_decay)
+            old, new = ema.narrow(0, start, size), master.narrow(0, start, size)
+            if self._uniform:
+                old.add_((new - old).mul_(1.0 - self._config.ema_decay))
+            else:
+                old.lerp_(new, 1.0 - self._config.ema_decay)
 
     def _batches(self, spans: Sequence[Span], grad_dtype: torch.dtype) -> list[list[Span]]:
         """What goes through a kernel at once: one group's spans, or a window where a temporary of it is needed."""
@@ -218,6 +228,35 @@ def _lion(config: OptimizerConfig, lists: _Lists, *, lr: float, weight_decay: fl
 
 def _cut(vector: Tensor, spans: Sequence[Span]) -> list[Tensor]:
     return [vector.narrow(0, span.start, span.stop - span.start) for span in spans]
+
+
+def _registers(spans: Sequence[Span]) -> list[Span]:
+    """Whole registers, and what is left of each span by itself."""
+    ends = [(span, span.stop - (span.stop - span.start) % LANES) for span in spans]
+    parts = [part for span, end in ends for part in (replace(span, stop=end), replace(span, start=end))]
+    return [part for part in parts if part.stop > part.start]
+
+
+class _Edges:
+    """Parts of less than a register, moved into whole ones to be updated there."""
+
+    def __init__(self) -> None:
+        self._moved: list[tuple[Tensor, Tensor]] = []
+
+    def cut(self, vector: Tensor, spans: Sequence[Span]) -> list[Tensor]:
+        return [self._whole(part) for part in _cut(vector, spans)]
+
+    def put_back(self) -> None:
+        for part, register in self._moved:
+            part.copy_(register[: part.numel()])
+
+    def _whole(self, part: Tensor) -> Tensor:
+        if part.numel() % LANES == 0:
+            return part
+        register = part.new_zeros(LANES)
+        register[: part.numel()] = part
+        self._moved.append((part, register))
+        return register
 
 
 def _windows(span: Span) -> Iterator[Span]:

@@ -85,6 +85,9 @@ def build_engine(
             device=device,
             offload=spec.offload.optimizer == "cpu",
         )
+    if spec.deterministic and device.type != "cpu":
+        problem, fix = f"{device} sums in orders of its own", "use resources: {cpu: 1}, or leave it out"
+        raise SpecError(field="deterministic", value=True, problem=problem, fix=fix)
     with blaming_the_disk():
         return ZeroEngine(
             model,
@@ -96,6 +99,7 @@ def build_engine(
             units=unit_rule(spec.units),
             device=device,
             placement=placement(spec, model, device, workers=group.size(), folder=folder),
+            deterministic=spec.deterministic,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -132,10 +132,10 @@ class Loop:
     def _step(self, step: int) -> Verdict:
         clock = Clock()
         waited = self._engine.traffic().waited_s
-        loss = self._gradients(step, clock)
+        losses = self._gradients(step, clock)
         clock.comm_s = self._engine.traffic().waited_s - waited
         clock.compute_s -= clock.comm_s
-        tally = self._tally(step, loss)
+        tally = self._tally(step, losses)
         scale = lr_scale(step, schedule=self._spec.training.schedule, steps=self._spec.training.steps)
         began = time.perf_counter()
         self._host.before_update()
@@ -147,8 +147,8 @@ class Loop:
         clock.step_s, self._ended_at = now - self._ended_at, now
         self._refuse_a_lost_job(step, outcome)
         skipped = self._host.advanced(step, skipped=outcome.skipped, busy_s=clock.busy_s)
-        mean_loss, stop, save, leave, mirror, saving = outcome.tally
-        values = self._values(mean_loss, outcome.grad_norm, scale, clock.step_s)
+        *parts, stop, save, leave, mirror, saving = outcome.tally
+        values = self._values(sum(parts), outcome.grad_norm, scale, clock.step_s)
         if outcome.loss_scale != 1.0:
             values["loss_scale"] = outcome.loss_scale
         self._recorder.step(step, clock, {**values, "skipped_steps": float(skipped)})
@@ -167,19 +167,20 @@ class Loop:
             fix = "lower training.optimizer.lr, warm up longer, or look at the data and the model's loss"
             raise SpecError(field="training", value=f"lr {self._spec.training.optimizer.lr}", problem=problem, fix=fix)
 
-    def _tally(self, step: int, loss: float) -> tuple[float, ...]:
+    def _tally(self, step: int, losses: Sequence[float]) -> tuple[float, ...]:
         """What rides in the reduction; one rank's wish is the group's. When to mirror is rank 0's to say."""
         votes = self._wishes.votes(self._place.generation, orphaned=self._host.orphaned())
         mirror = self._place.rank == 0 and self._host.mirror_due(step)
         wishes = (votes.stop, votes.save, votes.leave, mirror, self._host.saving())
-        return (loss, *map(float, wishes))
+        return (*losses, *map(float, wishes))
 
-    def _gradients(self, step: int, clock: Clock) -> float:
-        """Every micro-step of this rank; returns its part of the mean loss of the global batch."""
+    def _gradients(self, step: int, clock: Clock) -> list[float]:
+        """Every micro-step of this rank; returns its part of the mean loss of the global batch. Where the order of sums
+        counts, each micro-batch's is told by itself: the others add nothing to it."""
         training = self._spec.training
         groups = self._groups(step)
         mine = groups[self._share(len(groups))]
-        total = torch.zeros((), dtype=torch.float32)
+        total = torch.zeros(len(groups) if self._spec.deterministic else 1, dtype=torch.float32)
         count = rounds(len(groups), world_size=self._place.world_size)
         for turn in range(count):
             # A surplus call repeats a batch: it counts for nothing, but its shapes are those of the others.
@@ -192,11 +193,13 @@ class Loop:
             with self._first_time_measured():
                 loss = self._engine.micro_step(batch, weight=weight, last=turn == count - 1)
             if weight:
-                total = total.to(loss.device) + loss.float() * weight
+                total = total.to(loss.device)
+                total[group.index if self._spec.deterministic else 0] += loss.float() * weight
             clock.data_s += read - began
             clock.compute_s += time.perf_counter() - read
         self._read_ahead(step + 1)
-        return float(total)
+        parts: list[float] = total.tolist()
+        return parts
 
     def _first_time_measured(self) -> AbstractContextManager[None]:
         """What a forward keeps is measured once per generation: hooks on every saved tensor cost time."""
@@ -208,8 +211,8 @@ class Loop:
         return micro_batches(step=step, batch_size=training.batch_size, micro_batch_size=training.micro_batch_size)
 
     def _share(self, count: int) -> slice:
-        taken = share(count, world_size=self._place.world_size)[self._place.rank]
-        return slice(taken.start, taken.stop)
+        taken = share(count, world_size=self._place.world_size, dealt=self._spec.deterministic)[self._place.rank]
+        return slice(taken.start, taken.stop, taken.step)
 
     def _read_ahead(self, step: int) -> None:
         if step <= self._spec.training.steps:

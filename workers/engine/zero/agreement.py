@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from torch import Tensor
+
 from workers.engine.norms import sum_of_squares
+from workers.engine.zero import exact
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Unit
 from workers.engine.zero.prefetch import Habits
@@ -30,15 +33,23 @@ def agree(
     collectives: Collectives, reducer: Reducer, units: Sequence[Unit], habits: Habits, tally: Sequence[float]
 ) -> Agreed:
     flats = [flat for unit in units for flat in unit.trainable]
-    square, bad = sum_of_squares([reducer.own_gradient(flat) for flat in flats])
+    grads = [reducer.own_gradient(flat) for flat in flats]
+    peak = collectives.largest(exact.largest(grads)) if collectives.ordered else 0.0
+    squares, bad = exact.squares(grads, peak) if collectives.ordered else _rounded(grads)
     late = any(flat.holds_gradients() for flat in flats)
     touched, votes = reducer.touched, habits.votes(rank=collectives.rank)
-    sums = iter(collectives.agree([square, bad, late, *tally, *touched, *votes]))
+    sums = iter(collectives.agree([*squares, bad, late, *tally, *touched, *votes]))
+    words = tuple(islice(sums, len(squares)))
     return Agreed(
-        square=next(sums),
+        square=exact.joined(words, peak) if collectives.ordered else words[0],
         bad=next(sums),
         late=next(sums),
         tally=tuple(islice(sums, len(tally))),
         touched=tuple(islice(sums, len(touched))),
         habits=tuple(sums),
     )
+
+
+def _rounded(grads: Sequence[Tensor]) -> tuple[tuple[float, ...], int]:
+    square, bad = sum_of_squares(grads)
+    return (square,), bad

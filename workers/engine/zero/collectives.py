@@ -28,6 +28,12 @@ RECENT = 256
 _TAGS: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
 
+# Note [Order]
+# A step's gradient is ((0 + g0) + g1) + ... over its micro-batches, whatever the number of ranks, where (1) rank r of N
+# computes micro-batches r, r + N, r + 2N, ..., (2) each crosses the group by itself and (3) what lands is added rank by
+# rank. It begins with a zero, so that the zeros of ranks without a micro-batch change no bit: -0 + 0 is 0.
+
+
 class GroupGone(RuntimeError):
     """The process group was destroyed by its owner; `rejoin` a new one."""
 
@@ -75,7 +81,13 @@ class Collectives:
     The queue of reductions is a group of its own, held weakly too: destroying the default group destroys both.
     """
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device) -> None:
+    def __init__(self, group: dist.ProcessGroup, device: torch.device, *, ordered: bool = False) -> None:
+        """ordered: contributions are added one by one, as they come and in the order of the ranks. See Note [Order]."""
+        if ordered and device.type != "cpu":
+            raise ValueError(
+                f"no deterministic mode on {device}: the group's own reductions run, in an order of theirs"
+            )
+        self.ordered = ordered
         self._group: weakref.ref[dist.ProcessGroup] | None = weakref.ref(group)
         self.rank, self.world = group.rank(), group.size()
         self._exchanges = device.type == "cpu"
@@ -124,6 +136,12 @@ class Collectives:
         `landing`, and where adding also `packed`, are scratch afterwards.
         """
         own = packed.narrow(0, self.rank * into.numel(), into.numel())
+        if self.ordered:
+            if not add:
+                into.zero_()
+            for part in self._by_rank(landing, own=own) if self.world > 1 else (own,):
+                into.add_(part.to(into.device))
+            return
         if self.world == 1:
             total = own
         elif self._exchanges:
@@ -152,11 +170,19 @@ class Collectives:
 
     def agree(self, values: Sequence[float]) -> list[float]:
         """The sum over the ranks, in fp64 and in the order of the ranks: every rank gets the same bits."""
+        total: list[float] = self._everyones(values).sum(0).tolist()
+        return total
+
+    def largest(self, value: float) -> float:
+        """Over the ranks."""
+        return float(self._everyones([value]).max())
+
+    def _everyones(self, values: Sequence[float]) -> Tensor:
+        """Row r is rank r's."""
         mine = torch.tensor(values, dtype=torch.float64, device=self.device)
         everyone = mine.new_empty(self.world * len(values))
         self.gather(everyone, mine, name="agree").wait()
-        total: list[float] = everyone.view(self.world, -1).sum(0).tolist()
-        return total
+        return everyone.view(self.world, -1)
 
     def traffic(self) -> Traffic:
         return Traffic(

@@ -39,6 +39,7 @@ from workers.layout.layout import Layout, Piece
 class ZeroEngine:
     """Built from a model whose parameters are equal on every rank (same seed); makes no collective while it is built.
     Parameters on the meta device may start so: their state is undefined until `load` and `commit_load`.
+    deterministic: the same bits on any number N of ranks, where rank r takes every N-th micro-batch from the r-th on.
 
     The model's Parameter objects stay and become views of the flat vectors. After an error out of `micro_step` or
     `step` only `rejoin` is legal.
@@ -56,12 +57,16 @@ class ZeroEngine:
         units: UnitRule,
         device: torch.device,
         placement: Placement | None = None,
+        deterministic: bool = False,
     ) -> None:
+        if deterministic and optimizer.name == "muon":
+            raise ValueError("Muon has no deterministic form: what it makes of a matrix depends on how ranks cut it")
         self._model = model
-        self._stage = stage_of(stage)
+        self._deterministic = deterministic
+        self._stage = stage_of(stage, ordered=deterministic)
         self._precision = precision
         self._config = optimizer
-        self._optimizer = FlatOptimizer(optimizer)
+        self._optimizer = FlatOptimizer(optimizer, uniform=deterministic)
         self._loss_scale = LossScale(precision.scaling)
         self._clip_norm = clip_norm
         self._device = device
@@ -161,7 +166,7 @@ class ZeroEngine:
     def _join(self, group: dist.ProcessGroup, *, fill: bool) -> None:
         stage = self._stage
         self._failure: RuntimeError | None = None
-        self._collectives = collectives = Collectives(group, self._device)
+        self._collectives = collectives = Collectives(group, self._device, ordered=self._deterministic)
         self._state = TrainingState(
             stage=stage,
             precision=self._precision,

@@ -65,6 +65,7 @@ class Passes:
     def begin_backward(self, *, last: bool) -> None:
         self.phase = Phase.BACKWARD
         self._reducing = last or self._reduces_each
+        self._reducer.last = last
         self._launches = self._list(
             backward_launches(self.habits.order, gathers=self._gathers, reduces=self._reducing, late=self.habits.again)
         )

@@ -15,7 +15,7 @@ from workers.engine.states import StateKind
 from workers.engine.zero.buckets import Bucket, Buckets
 from workers.engine.zero.collectives import Collectives, Pending
 from workers.engine.zero.flat import Flat, Unit
-from workers.engine.zero.stages import Stage
+from workers.engine.zero.stages import Reduce, Stage
 
 # Reductions under way at once: one crosses the group while the next is packed.
 DEPTH = 2
@@ -29,6 +29,7 @@ class _UnderWay:
     landing: Bucket
     pending: Pending
     add: bool
+    last: bool
 
 
 class Reducer:
@@ -42,6 +43,9 @@ class Reducer:
         self._placement = placement
         self._dtype = dtype
         self._sharded = stage.shards(StateKind.GRAD)
+        self._packs = stage.reduce is Reduce.EACH
+        # Whether what is launched now completes the step's gradient.
+        self.last = True
         self._under_way: deque[_UnderWay] = deque()
         self._shared: list[Pending] = []
         self._places_at_rest: dict[int, list[Tensor]] = {}
@@ -62,10 +66,10 @@ class Reducer:
 
     def launch(self, unit: Unit) -> None:
         """Start the reduction of what the unit's parameters hold now."""
-        if not self._sharded:
+        if not self._packs:
             self.accumulate(unit)
         for flat in unit.trainable:
-            if self._sharded:
+            if self._packs:
                 self._send_packed(flat)
             else:
                 self._send_whole(flat)
@@ -143,7 +147,7 @@ class Reducer:
         self._make_room()
         landing = self.buckets.take(self._collectives.landing_numel(flat.shard.numel), self._dtype)
         pending = self._collectives.scatter(packed, landing.vector, unit=flat.unit)
-        self._under_way.append(_UnderWay(flat, packed, bucket, landing, pending, add))
+        self._under_way.append(_UnderWay(flat, packed, bucket, landing, pending, add, self.last))
 
     def _make_room(self) -> None:
         # By number, never by what happens to have finished: the order of launches must be one on all ranks.
@@ -160,7 +164,7 @@ class Reducer:
         self.buckets.give(reduction.landing)
         if reduction.bucket is not None:
             self.buckets.give(reduction.bucket)
-        if self._stage.shares_gradients:
+        if self._stage.shares_gradients and reduction.last:
             self._shared.append(self._collectives.gather(grad, self.own_gradient(flat), unit=flat.unit))
 
     def _write(self, flat: Flat, vector: Tensor, places: Sequence[Tensor], *, add: bool) -> None:

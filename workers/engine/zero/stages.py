@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from workers.engine.states import StateKind
@@ -62,7 +62,9 @@ STAGES = (
 )
 
 
-def stage_of(number: int) -> Stage:
+def stage_of(number: int, *, ordered: bool = False) -> Stage:
+    """ordered: every micro-batch's gradient crosses the group by itself, so that the sum can be one of micro-batches in
+    their order, not one of ranks' sums."""
     if number not in range(len(STAGES)):
         raise ValueError(f"stage {number} does not exist; choose 0, 1, 2 or 3")
-    return STAGES[number]
+    return replace(STAGES[number], reduce=Reduce.EACH) if ordered else STAGES[number]
