@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import heapify, heappop, heappush
 
 from service.domain.cluster import SlotKind, slots_per_worker
 from service.domain.job import Job
@@ -75,13 +76,15 @@ def allocate(demands: Sequence[Demand], *, slots: int) -> dict[str, int]:
         if demand.min * demand.slots_each <= left:
             target[demand.job_id] = demand.min
             left -= demand.min * demand.slots_each
-    growing = [demand for demand in order if target[demand.job_id]]
-    while growing:
-        growing = [d for d in growing if target[d.job_id] < d.reach and d.slots_each <= left]
-        if growing:
-            chosen = max(growing, key=lambda demand: demand.gain(target[demand.job_id]))
+    # The gain of a job falls with each worker, so the largest of all is always at the top; the rank decides a tie.
+    gains = [(-demand.gain(demand.min), rank, demand) for rank, demand in enumerate(order) if target[demand.job_id]]
+    heapify(gains)
+    while gains:
+        _, rank, chosen = heappop(gains)
+        if target[chosen.job_id] < chosen.reach and chosen.slots_each <= left:
             target[chosen.job_id] += 1
             left -= chosen.slots_each
+            heappush(gains, (-chosen.gain(target[chosen.job_id]), rank, chosen))
     return target
 
 
@@ -138,7 +141,7 @@ def why_waiting(demand: Demand, demands: Sequence[Demand], *, slots: int, kind: 
             f"{advice} or add slots"
         )
     used = held_by_others + sum(other.held for other in demands if other.job_id != demand.job_id)
-    ahead = sum(1 for other in ranked(demands) if other.held and other.job_id != demand.job_id)
+    ahead = sum(1 for other in demands if other.held and other.job_id != demand.job_id)
     return (
         f"Waiting for {need} {kind} slots: {max(0, slots - used)} of {slots} are free, "
         f"{used} are held by {ahead} other jobs (its priority is {demand.priority}"
