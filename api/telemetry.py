@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.census import Numbers
@@ -12,11 +15,24 @@ from service.census import Numbers
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
+class EventCounts(Collector):
+    """Counted where the events come in; here they are only shown."""
+
+    def __init__(self) -> None:
+        self.counts: Mapping[str, int] = {}
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily("elastane_events", "Events that this process was told of", labels=("kind",))
+        for kind, count in self.counts.items():
+            family.add_metric((kind,), count)
+        yield family
+
+
 class Telemetry:
     """The instruments of one application, in a registry of its own (two in one process do not collide)."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
+        self.registry, self._events = CollectorRegistry(), EventCounts()
         self._requests = Counter(
             "elastane_http_requests", "Answers sent", ("method", "route", "status"), registry=self.registry
         )
@@ -28,6 +44,19 @@ class Telemetry:
         self._attempts = Gauge("elastane_attempts", "Attempts that have not ended", registry=self.registry)
         self._workers = Gauge("elastane_workers", "Workers of all jobs", ("kind",), registry=self.registry)
         self._notice = Gauge("elastane_newest_notice", "Number of the newest notice", registry=self.registry)
+        self._still = Gauge(
+            "elastane_longest_without_step_seconds",
+            "The longest that a job which should train has made no step",
+            registry=self.registry,
+        )
+        self._prediction = Gauge(
+            "elastane_memory_measured_over_predicted",
+            "The largest over the ranks of all jobs; 0 where nothing is known",
+            registry=self.registry,
+        )
+        self._free = Gauge("elastane_disk_free_bytes", "Free where files go", ("folder",), registry=self.registry)
+        self._size = Gauge("elastane_disk_size_bytes", "Size of that disk", ("folder",), registry=self.registry)
+        self.registry.register(self._events)
 
     def answered(self, *, method: str, route: str, status: int, seconds: float) -> None:
         self._requests.labels(method if method in METHODS else "other", route, str(status)).inc()
@@ -47,6 +76,12 @@ class Telemetry:
         self._workers.labels("desired").set(numbers.workers_desired)
         self._workers.labels("actual").set(numbers.workers_actual)
         self._notice.set(numbers.newest_notice)
+        self._still.set(numbers.still_s)
+        self._prediction.set(numbers.measured_over_predicted)
+        for folder, (free, size) in numbers.disks.items():
+            self._free.labels(folder).set(free)
+            self._size.labels(folder).set(size)
+        self._events.counts = numbers.events
         return generate_latest(self.registry)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,11 +24,21 @@ from service.samples import sample_data
 from service.settings import Settings
 
 NAMESPACE = "elastane"
+COUNTED = (
+    "resized",
+    "recovered",
+    "worker_lost",
+    "worker_hung",
+    "worker_crashed",
+    "collective_failed",
+    "checkpoint_failed",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempts:
-    """`leaving` is set when this service goes and takes its embedded Ray with it: every attempt is told to leave."""
+    """`leaving` is set when this service goes and takes its embedded Ray with it: every attempt is told to leave.
+    `tally`: how often this process was told of what an operator watches, by kind of event."""
 
     database: Database
     clock: Clock
@@ -35,6 +46,7 @@ class Attempts:
     ray: RayHost
     settings: Settings
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    tally: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
 
     async def brief(self, attempt_id: str, token: str) -> Brief:
         """Raises AttemptTokenWrong, AttemptOver."""
@@ -66,6 +78,7 @@ class Attempts:
             ray_address=address,
             namespace=NAMESPACE,
             orphan_timeout_s=self.settings.orphan_timeout_s,
+            slot_kind=self.settings.slot_kind,
         )
 
     async def heartbeat(self, attempt_id: str, token: str, beat: Heartbeat) -> Orders:
@@ -82,9 +95,11 @@ class Attempts:
             attempt = await work.attempts.get(attempt_id)
             if attempt.ended or job.terminal or job.attempt_id != attempt.id:
                 raise AttemptOver(attempt_id)
+            told = Counter(fact.event.kind for fact in _fresh(beat, attempt) if fact.event is not None)
             job, attempt = await self._take_in(work, job, attempt, beat)
             request = await work.checkpoints.pending_request(job.id)
             await work.commit()
+        self.tally.update({kind: told[kind] for kind in COUNTED})
         self.bus.wake(NOTICES)
         if attempt.ended:
             self.bus.wake(RECONCILE)

@@ -20,6 +20,8 @@ from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.key import secret_hash
 from service.domain.log import bounded
 from service.domain.observation import lose, settle
+from service.domain.reach import Reach
+from service.domain.reach import looked_at as reached
 from service.domain.standing import Standing, looked_at
 from service.domain.watching import EndByForce, Launch, Lost, Release, Verdict, judge, needs_look
 from service.ledger import NOTICES, RECONCILE, write_job
@@ -51,6 +53,7 @@ class Reconciler:
     _token: int | None = None
     _complaints: dict[str, str] = field(default_factory=dict)
     _standings: dict[str, Standing] = field(default_factory=dict)
+    _reach: Reach = field(default_factory=Reach)
     # Launches and removals that failed, by attempt and by job: how often, and when the next try is due.
     _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
 
@@ -208,8 +211,15 @@ class Reconciler:
             demand_of(job, slot_kind=facts.slot_kind, standing=self._standings[job.id], now=now) for job in wanting
         ]
         others = sum(held_slots(job, slot_kind=facts.slot_kind) for job in jobs if job not in wanting)
-        target = allocate(demands, slots=facts.slots)
-        granted = grant(demands, target, slots=facts.slots, held_by_others=others)
+        self._reach = reached(
+            self._reach,
+            facts,
+            granted=sum(demand.granted * demand.slots_each for demand in demands),
+            patience_s=self.settings.launch_patience_s,
+            now=now,
+        )
+        slots = self._reach.usable(facts, now=now)
+        granted = grant(demands, allocate(demands, slots=slots), slots=slots, held_by_others=others)
         for job, demand in zip(wanting, demands, strict=True):
             reason = self._waiting(job, demand, demands, granted, facts, others)
             if granted[job.id] != job.granted or (reason and reason != job.reason):
@@ -228,7 +238,10 @@ class Reconciler:
     ) -> str | None:
         if granted[job.id] or job.state not in (JobState.QUEUED, JobState.RECOVERING):
             return None
-        return why_waiting(demand, demands, slots=facts.slots, kind=facts.slot_kind, held_by_others=others)
+        now = self.clock.now()
+        slots, note = self._reach.usable(facts, now=now), self._reach.note(facts, now=now)
+        why = why_waiting(demand, demands, slots=slots, kind=facts.slot_kind, held_by_others=others)
+        return f"{why}; {note}" if note else why
 
     async def _give(self, job: Job, workers: int, reason: str | None) -> None:
         async with self.database.write() as work:

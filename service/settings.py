@@ -8,6 +8,8 @@ from pathlib import Path
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.domain.cluster import SlotKind
+
 
 class Settings(BaseSettings):
     """`ELASTANE_HOME`, `ELASTANE_PORT` and so on. In the control plane only this file reads the environment:
@@ -24,6 +26,11 @@ class Settings(BaseSettings):
     database_url: str | None = None
     # None: a local Ray of the service's own. ray://... is not needed: controllers run inside the cluster.
     ray_address: str | None = None
+    # Slots that the cluster's autoscaler may reach, and their kind: an empty pool shows neither. None: there is none.
+    max_slots: int | None = Field(None, ge=1)
+    slot_kind: SlotKind | None = None
+    # A node that takes longer than this to come is not counted on for a while.
+    launch_patience_s: float = Field(900.0, gt=0)
     # Where workers of a cluster reach this service; loopback is right for the embedded Ray only.
     public_url: str | None = None
     # Worker slots of the embedded Ray; None: one per GPU, else 4.

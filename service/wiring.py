@@ -24,6 +24,7 @@ from service.adapters.cluster import RayCapacity
 from service.adapters.database.migrate import ensure_schema, head, upgrade
 from service.adapters.database.session import SqlDatabase
 from service.adapters.database.sqlite_lock import FileLock
+from service.adapters.disks import room
 from service.adapters.embedded_ray import EmbeddedCapacity, EmbeddedRay
 from service.adapters.files import LocalFiles
 from service.adapters.local_process import LocalProcesses
@@ -179,12 +180,23 @@ def build(settings: Settings) -> Services:
         keys=Keys(database=database, clock=clock, tokens=tokens),
         attempts=attempts,
         stream=Stream(database=database, bus=bus),
-        census=Census(database=database, ray=ray),
+        census=_census(attempts, settings),
         reconciler=_reconciler(jobs, attempts, capacity, launcher),
         retention=Retention(database=database, clock=clock, files=files, settings=settings),
         database=database,
         ray=ray,
         lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,
+    )
+
+
+def _census(attempts: Attempts, settings: Settings) -> Census:
+    folders = {"home": str(settings.home), "checkpoints": settings.checkpoints}
+    return Census(
+        database=attempts.database,
+        ray=attempts.ray,
+        clock=attempts.clock,
+        tally=attempts.tally,
+        disks=lambda: room(folders),
     )
 
 
@@ -221,5 +233,6 @@ def _data_plane(settings: Settings) -> tuple[RayHost, Capacity, Launcher]:
         ray = EmbeddedRay(settings)
         launcher = LocalProcesses(python=sys.executable, home=settings.home, environment=ray.environment)
         return ray, EmbeddedCapacity(ray), launcher
-    capacity, jobs = RayCapacity(settings.ray_address), RayJobs(settings.ray_address)
+    capacity = RayCapacity(settings.ray_address, max_slots=settings.max_slots, slot_kind=settings.slot_kind)
+    jobs = RayJobs(settings.ray_address)
     return RayAddress([capacity.close, jobs.close]), capacity, jobs

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import httpx
 
 from service.adapters.ray_jobs import auth_headers, dashboard_url
-from service.domain.cluster import ClusterFacts, Node
+from service.domain.cluster import ClusterFacts, Node, SlotKind
 from service.domain.errors import ClusterUnavailable
 
 TIMEOUT_S = 10.0
@@ -17,8 +18,11 @@ TIMEOUT_S = 10.0
 class RayCapacity:
     """The port `Capacity`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, max_slots: int | None = None, slot_kind: SlotKind | None = None) -> None:
+        """max_slots, slot_kind: what its autoscaler may reach, which nodes that are not there cannot tell."""
         self._address = address
+        self._max_slots = max_slots
+        self._slot_kind = slot_kind
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
@@ -34,15 +38,20 @@ class RayCapacity:
         try:
             response = await self._client.get("/api/v0/nodes", params={"detail": "true", "limit": 10_000})
             response.raise_for_status()
-            return facts_of(response.json()["data"]["result"]["result"], address=self._address)
+            facts = facts_of(
+                response.json()["data"]["result"]["result"], address=self._address, slot_kind=self._slot_kind
+            )
+            return replace(facts, max_slots=max(facts.slots, self._max_slots or 0))
         except (httpx.HTTPError, ValueError, KeyError, TypeError, AttributeError) as error:
             # Another service's word: null or of another shape is as good as none.
             raise ClusterUnavailable(repr(error)) from error
 
 
-def facts_of(rows: list[dict[str, Any]], *, address: str) -> ClusterFacts:
-    """GPUs are the slots of a cluster that has any; a head without them then offers none."""
-    has_gpus = any((row.get("resources_total") or {}).get("GPU", 0) for row in rows)
+def facts_of(rows: list[dict[str, Any]], *, address: str, slot_kind: SlotKind | None = None) -> ClusterFacts:
+    """GPUs are the slots of a cluster that has any, or is to have; a head without them then offers none."""
+    has_gpus = slot_kind == "gpu" or (
+        slot_kind is None and any((row.get("resources_total") or {}).get("GPU", 0) for row in rows)
+    )
     resource = "GPU" if has_gpus else "CPU"
     nodes = tuple(_node(row, resource) for row in rows)
     slots = sum(node.slots for node in nodes if node.alive)

@@ -86,7 +86,9 @@ def _sentences(
     else:
         yield f"It is given {job.granted} of at most {own.max} workers; {job.progress.workers} are there"
     yield f"{free} of {facts.slots} {kind} slots are free; {len(ahead)} other jobs hold some or come first"
-    if not job.granted and own.min * own.slots_each > facts.slots:
+    if facts.max_slots > facts.slots:
+        yield f"Its autoscaler may bring the cluster to {facts.max_slots} {kind} slots"
+    if not job.granted and own.min * own.slots_each > max(facts.slots, facts.max_slots):
         yield f"It cannot start on this cluster as it is: `elastane scale {job.id} N` lowers its minimum"
     elif not job.granted and any(each.priority < own.priority and each.slots for each in ahead):
         yield "Lower jobs hold slots: they shrink to their minimum first, and are paused only if that is not enough"

@@ -121,7 +121,8 @@ class Orders(Message):
 
 class Brief(Message):
     """What a controller fetches once, when it starts. folder: where relative paths of the spec start from; None: where
-    Ray puts a worker, for a cluster's machines have no folder in common with the service."""
+    Ray puts a worker, for a cluster's machines have no folder in common with the service. slot_kind: of a cluster whose
+    nodes are still to come."""
 
     protocol: int = PROTOCOL
     job_id: str
@@ -136,3 +137,4 @@ class Brief(Message):
     ray_address: str
     namespace: str
     orphan_timeout_s: float
+    slot_kind: Literal["gpu", "cpu"] | None = None

@@ -115,6 +115,7 @@ class FakeLauncher:
 class FakeCapacity:
     def __init__(self, slots: int = 4, kind: SlotKind = "cpu") -> None:
         self.slots = slots
+        self.max_slots = 0
         self.kind: SlotKind = kind
         self.reachable = True
 
@@ -122,7 +123,8 @@ class FakeCapacity:
         if not self.reachable:
             raise ClusterUnavailable("told so by the test")
         node = Node(id="n0", address="127.0.0.1", alive=True, slots=self.slots)
-        return ClusterFacts(nodes=(node,), slot_kind=self.kind, max_slots=self.slots, address="127.0.0.1:1")
+        most = max(self.slots, self.max_slots)
+        return ClusterFacts(nodes=(node,), slot_kind=self.kind, max_slots=most, address="127.0.0.1:1")
 
 
 class FakeRay:

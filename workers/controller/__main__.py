@@ -65,7 +65,7 @@ def _drive(brief: Brief, uplink: Uplink) -> int:
     _claim_log_folder(brief)
     options = worker_options(
         brief,
-        cluster_has_gpus=ray.cluster_resources().get("GPU", 0) > 0,  # type: ignore[no-untyped-call]
+        cluster_has_gpus=_has_gpus(brief),
         environment={key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ},
     )
     group = WorkerGroup(brief, options=options)
@@ -92,6 +92,13 @@ def _drive(brief: Brief, uplink: Uplink) -> int:
     delivered = uplink.end(outcome, within_s=DELIVER_AT_SIGTERM_S if told_to_end.is_set() else DELIVER_S)
     ray.shutdown()
     return 0 if delivered else UNREACHABLE
+
+
+def _has_gpus(brief: Brief) -> bool:
+    """A pool that is empty now cannot be asked."""
+    if brief.slot_kind is not None:
+        return brief.slot_kind == "gpu"
+    return bool(ray.cluster_resources().get("GPU", 0) > 0)  # type: ignore[no-untyped-call]
 
 
 def _claim_log_folder(brief: Brief) -> None:

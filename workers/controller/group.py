@@ -1,4 +1,4 @@
-"""The attempt's workers as Ray actors: created one by one, polled, told, ended. No placement group over all of them.
+"""The attempt's workers as Ray actors: asked for one by one, polled, told, ended. No placement group over all of them.
 
 Names are derived from job, attempt and worker, so that a later attempt finds what an earlier one left behind.
 """
@@ -16,6 +16,8 @@ import ray
 from ray.exceptions import RayActorError, RayError
 
 from service.domain.wire import Brief
+from workers.controller.launches import launches
+from workers.controller.place import Place
 from workers.worker.actor import Worker
 from workers.worker.messages import Adopted, NotOwner, Ready, Report
 from workers.worker.whereabouts import Where
@@ -34,11 +36,12 @@ ANSWER_WHERE_S = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class Hand:
-    """A worker that was asked for: `heard` once its process answers, `ready` once it is warm. `silent_s`: it has not
-    answered for so long, of the time that this process itself was awake."""
+    """A worker that was asked for: it has an `actor` or waits for a `place`; `heard` once its process answers, `ready`
+    once it is warm. `silent_s`: it has not answered for so long, of the time that this process itself was awake."""
 
     id: str
-    actor: Any
+    actor: Any = None
+    place: Place | None = None
     ready: Ready | None = None
     heard: bool = False
     silent_s: float = 0.0
@@ -91,21 +94,15 @@ class WorkerGroup:
         """Ask for one more worker; it reports Ready when it is warm."""
         self._born += 1
         worker = f"a{self._brief.attempt_number}-w{self._born}"
-        actor = ACTOR.options(
-            name=actor_name(self._brief, worker),
-            namespace=self._brief.namespace,
-            lifetime="detached",
-            max_restarts=0,
-            max_task_retries=0,
-            **self._options,
-        ).remote(self._brief.model_dump_json(), worker)
-        self._hands[worker] = Hand(id=worker, actor=actor)
+        self._hands[worker] = Hand(id=worker, place=Place(self._options))
         return worker
 
     def end(self, worker: str) -> None:
         """Kill it; nothing more is heard of it."""
         hand = self._hands.pop(worker, None)
-        if hand is not None:
+        if hand is not None and hand.place is not None:
+            hand.place.leave()
+        elif hand is not None:
             ray.kill(hand.actor, no_restart=True)
 
     def end_all(self) -> None:
@@ -114,8 +111,10 @@ class WorkerGroup:
 
     def release_all(self) -> None:
         """End those that no newer attempt has adopted; each decides for itself."""
-        for worker in list(self._hands):
-            self.tell(worker, "release")
+        for hand in list(self._hands.values()):
+            if hand.place is not None:
+                self.end(hand.id)
+            self.tell(hand.id, "release")
         self._hands.clear()
 
     def adopt(self, actor: Any, adopted: Adopted) -> None:
@@ -125,17 +124,20 @@ class WorkerGroup:
     def tell(self, worker: str, method: str, *args: object) -> None:
         """Call without waiting; a worker that is gone is noticed by the next poll."""
         hand = self._hands.get(worker)
-        if hand is not None:
+        if hand is not None and hand.actor is not None:
             getattr(hand.actor, method).remote(self._brief.attempt_number, *args)
 
     def poll(self, wait_s: float) -> Haul:
         """New reports and deaths, waiting up to `wait_s` for the first."""
         haul = Haul()
-        for hand in self._hands.values():
+        self._occupy()
+        placed = [hand for hand in self._hands.values() if hand.actor is not None]
+        for hand in placed:
             if hand.fetching is None:
                 hand.fetching = hand.actor.fetch.remote(self._brief.attempt_number, hand.after, FETCH_S)
-        by_ref = {hand.fetching: hand for hand in self._hands.values()}
+        by_ref = {hand.fetching: hand for hand in placed}
         if not by_ref:
+            time.sleep(wait_s)
             return haul
         done, waiting = ray.wait(list(by_ref), num_returns=1, timeout=wait_s)
         if waiting and done:
@@ -146,6 +148,24 @@ class WorkerGroup:
             self._take(by_ref[ref], haul)
         return haul
 
+    def _occupy(self) -> None:
+        """Make the workers whose place stands. What is left between the two steps is nobody else's: the service grants
+        a slot to one job."""
+        for hand in self._hands.values():
+            if hand.place is not None and hand.place.stands():
+                hand.place.leave()
+                hand.place, hand.actor = None, self._create(hand.id)
+
+    def _create(self, worker: str) -> Any:
+        return ACTOR.options(
+            name=actor_name(self._brief, worker),
+            namespace=self._brief.namespace,
+            lifetime="detached",
+            max_restarts=0,
+            max_task_retries=0,
+            **self._options,
+        ).remote(self._brief.model_dump_json(), worker)
+
     def _count_silence(self, unheard: Sequence[Hand]) -> None:
         """A controller that was stopped itself has heard nobody: of a long pause only a little counts."""
         now = time.monotonic()
@@ -155,7 +175,8 @@ class WorkerGroup:
 
     def where(self, workers: Sequence[str]) -> dict[str, Where | None]:
         """What each does just now; None for who does not answer soon."""
-        asked = {self._hands[w].actor.where.remote(self._brief.attempt_number): w for w in workers if w in self._hands}
+        hands = [self._hands[worker] for worker in workers if worker in self._hands]
+        asked = {hand.actor.where.remote(self._brief.attempt_number): hand.id for hand in hands if hand.actor}
         done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=ANSWER_WHERE_S)
         found: dict[str, Where | None] = dict.fromkeys(workers)
         for ref in done:
@@ -176,7 +197,9 @@ class WorkerGroup:
         wanted = {"CPU": self._options["num_cpus"], "GPU": self._options["num_gpus"]}
         wanted["memory"] = self._options.get("memory", 0)
         nodes: list[dict[str, Any]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        return obstacle(wanted, nodes=nodes, free=ray.available_resources())  # type: ignore[no-untyped-call]
+        found = obstacle(wanted, nodes=nodes, free=ray.available_resources())  # type: ignore[no-untyped-call]
+        told = launches()
+        return f"{found}; {told}" if told else found
 
     def _take(self, hand: Hand, haul: Haul) -> None:
         try:

@@ -183,6 +183,8 @@ def test_gpus_are_the_slots_of_a_cluster_that_has_any() -> None:
     assert facts.nodes[1].accelerator == "H100"
     assert facts_of(rows[:1], address="head").slot_kind == "cpu"
     assert facts_of(rows[:1], address="head").slots == 8
+    empty = facts_of(rows[:1], address="head", slot_kind="gpu")
+    assert (empty.slot_kind, empty.slots) == ("gpu", 0), "a pool that has no node yet"
 
 
 async def test_a_cluster_view_that_cannot_be_read_is_unavailable() -> None:

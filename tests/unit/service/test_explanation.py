@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from service.domain.cluster import ClusterFacts, Node
@@ -43,3 +44,12 @@ def test_every_state_has_its_sentence() -> None:
         assert explain(each, [each], FACTS, now=NOW).sentences[0] == each.reason
     paused = job(1, **{**QUEUED, "state": JobState.PAUSED, "intent": Intent.PAUSE})
     assert "`elastane resume" in explain(paused, [paused], FACTS, now=NOW).sentences[-1]
+
+
+def test_what_the_autoscaler_may_bring_is_told_and_counted() -> None:
+    waiting = job(1, **{**QUEUED, "bounds": WorkerBounds(min=6, max=8)})
+    assert "It cannot start" in explain(waiting, [waiting], FACTS, now=NOW).sentences[-1]
+    scaled = replace(FACTS, max_slots=8)
+    assert explain(waiting, [waiting], scaled, now=NOW).sentences[-1] == (
+        "Its autoscaler may bring the cluster to 8 gpu slots"
+    )
