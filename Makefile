@@ -3,7 +3,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 PY := .venv/bin/python
 # Whole files go to one of two processes, the long ones first; those that start a Ray of their own mostly wait for it.
-ORDER := tests/elastic tests/e2e tests/browser tests/crash tests/claims tests/api tests/contract tests/migrations tests/unit tests/architecture
+ORDER := tests/elastic tests/e2e tests/browser tests/crash tests/claims tests/api tests/contract tests/migrations tests/deploy tests/unit tests/architecture
 SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 SUITES := $(ORDER) $(filter-out $(ORDER) tests/fakes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 BENCHMARKS := engines checkpoints
