@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -74,13 +75,22 @@ def _text(body: bytes) -> str:
 def _read_json(body: bytes) -> object:
     text = _text(body)
     try:
-        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_each_once)
     except json.JSONDecodeError as error:
         raise _unreadable(f"the body is not JSON: {error.msg} at line {error.lineno} column {error.colno}") from error
     except RecursionError as error:
         raise _unreadable(f"the body is nested deeper than {DEEPEST}") from error
     except ValueError as error:
         raise _unreadable(f"the body is not JSON: {error}") from error
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Of a name that is given twice nobody can say which one was meant."""
+    names = Counter(name for name, _ in pairs)
+    for name, count in names.items():
+        if count > 1:
+            raise _unreadable(f"the field {name[:100]!r} is given {count} times in one object; give it once")
+    return dict(pairs)
 
 
 def _refuse_constant(name: str) -> float:
@@ -101,6 +111,12 @@ class _PlainLoader(yaml.SafeLoader):
         if self.check_event(yaml.events.AliasEvent):
             raise _unreadable("YAML aliases (*name) are not read here; write the value out")
         return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        if len(mapping) < len(node.value):
+            _each_once([(str(key.value), None) for key, _ in node.value])
+        return mapping
 
 
 _PlainLoader.yaml_implicit_resolvers = {

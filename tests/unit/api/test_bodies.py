@@ -114,3 +114,18 @@ def test_yaml_beyond_json_is_refused(text: bytes) -> None:
 def test_the_refusal_of_any_value_can_be_written_as_json() -> None:
     problem = refusal(b'{"a": "\\ud800"}')
     assert json.loads(json.dumps(problem.errors[0].model_dump()))["field"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "text"),
+    [
+        ("application/json", '{"model": "gpt-tiny", "stage": 1, "stage": 2}'),
+        ("application/json", '{"model": "gpt-tiny", "training": {"steps": 1, "stage": 0, "steps": 2}}'),
+        ("application/yaml", "model: gpt-tiny\nstage: 1\nstage: 2\n"),
+        ("application/yaml", "model: gpt-tiny\ntraining: {steps: 1, steps: 2}\n"),
+    ],
+)
+def test_a_field_that_is_given_twice_is_refused_by_name(content_type: str, text: str) -> None:
+    problem = refusal(text.encode(), content_type)
+    assert problem.status == 400
+    assert "given 2 times in one object" in problem.detail
