@@ -14,18 +14,24 @@ DIST = ROOT / "api" / "dashboard" / "dist" / "index.html"
 
 
 @pytest.fixture(scope="session")
-def chromium() -> Iterator[Browser]:
-    executable = find_chromium()
-    if executable is None:
+def executable() -> str:
+    found = find_chromium()
+    if found is None:
         pytest.skip(NOT_FOUND)
     assert DIST.is_file(), "the dashboard is not built: make dashboard"
+    return found
+
+
+@pytest.fixture(scope="module")
+def chromium(executable: str) -> Iterator[Browser]:
+    """Of one file: while it lives, its library's event loop runs, and no other test of the process could run its own."""
     with browser(executable) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def service(chromium: Browser) -> Iterator[LocalService]:
-    """Asked for after the browser, so that a machine without one starts no service either."""
+def service(executable: str) -> Iterator[LocalService]:
+    """Where there is no browser no service starts either."""
     with local_service(name="browser", slots=4) as local:
         yield local
 

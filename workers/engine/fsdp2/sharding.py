@@ -19,6 +19,7 @@ from torch.distributed._composable_state import _module_state_mapping
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
 from workers.engine.fsdp2.pieces import stays_whole
 from workers.engine.fsdp2.traffic import CountedGather, CountedScatter, Meter
@@ -69,6 +70,8 @@ class Sharding:
             with suppress(ValueError, RuntimeError, AssertionError):
                 dist.destroy_process_group(group)
         self._own_groups.clear()
+        # DTensor remembers how an operation was sharded, by mesh: with the mesh it would keep the group that we leave.
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
 
     def release(self) -> None:
         """A unit that ran forward and had nothing to do in backward is given back too."""
