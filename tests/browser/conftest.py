@@ -24,7 +24,7 @@ def executable() -> str:
 
 @pytest.fixture(scope="module")
 def chromium(executable: str) -> Iterator[Browser]:
-    """Of one file: while it lives, its library's event loop runs, and no other test of the process could run its own."""
+    """Of one file: while it lives its library's event loop runs, and no other test of the process can run its own."""
     with browser(executable) as running:
         yield running
 
