@@ -125,10 +125,11 @@ class ElastaneClient:
     def job(self, job_id: str) -> Json:
         return self._json("GET", _job(job_id))
 
-    def scale(self, job_id: str, workers: int | Mapping[str, int], *, stage: int | None = None) -> Json:
+    def scale(
+        self, job_id: str, workers: int | Mapping[str, int], *, stage: int | None = None, offload: object = None
+    ) -> Json:
         body: Json = {"workers": workers if isinstance(workers, int) else dict(workers)}
-        if stage is not None:
-            body["stage"] = stage
+        body |= {name: value for name, value in (("stage", stage), ("offload", offload)) if value is not None}
         return self._json("POST", _job(job_id, "scale"), body=body)
 
     def prioritise(self, job_id: str, priority: int) -> Json:

@@ -148,12 +148,13 @@ class ScaleRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     workers: Any = Field(default=None, description="one number, or bounds", json_schema_extra=WORKERS_SCHEMA)
-    stage: Annotated[int, Field(ge=0, le=3)] | None = Field(default=None, description="of a paused job")
+    stage: Annotated[int, Field(ge=0, le=3)] | None = Field(default=None, description="where it should change")
+    offload: Any = Field(default=None, description="in a spec's forms, where it should change")
 
     @model_validator(mode="after")
     def _something(self) -> ScaleRequest:
-        if self.workers is None and self.stage is None:
-            raise ValueError("says neither workers nor stage; give workers: N or {min, max}")
+        if self.workers is None and self.stage is None and self.offload is None:
+            raise ValueError("says neither workers nor stage nor offload; give workers: N or {min, max}")
         return self
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from service.domain.arrangement import Arrangement
 from service.domain.attempt import Attempt, AttemptState
 from service.domain.checkpoint import CheckpointRecord
 from service.domain.errors import AttemptOver, AttemptTokenWrong, Problem, RequestRefused
@@ -130,7 +131,11 @@ class Attempts:
         if attempt.ended or (action == "run" and (self.leaving.is_set() or job.granted == 0)):
             action = "leave"
         return Orders(
-            acknowledged=attempt.acknowledged, workers=job.granted, action=action, checkpoint_request=request_id
+            acknowledged=attempt.acknowledged,
+            workers=job.granted,
+            action=action,
+            checkpoint_request=request_id,
+            arrangement=Arrangement.of(job.spec),
         )
 
 

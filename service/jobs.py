@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from service.domain.admission import Decision, admit, files_of
+from service.domain.arrangement import Arrangement
 from service.domain.attempt import is_silent, silent_for_s
 from service.domain.errors import (
     IdempotencyKeyReused,
@@ -19,6 +20,7 @@ from service.domain.errors import (
 )
 from service.domain.event import Event
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
+from service.domain.offload import label
 from service.domain.origin import Source, settle
 from service.domain.page import Page
 from service.domain.parsing import parse_bounds, parse_spec
@@ -174,17 +176,25 @@ class Jobs:
 
     # ---- act -------------------------------------------------------------------------------------------------------
 
-    async def scale(self, job_id: str, workers: WorkerBounds | int | object, *, stage: int | None = None) -> Job:
+    async def scale(
+        self,
+        job_id: str,
+        workers: WorkerBounds | int | object,
+        *,
+        stage: int | None = None,
+        offload: object = None,
+    ) -> Job:
         """One number N: at most N, and a minimum no higher; workers of None: as they are.
 
-        A paused job may go on at another `stage`. Raises RequestRefused, IllegalTransition.
+        `stage` and `offload`, in a spec's forms, change how the state is held; None leaves them as they are. Raises
+        RequestRefused, SpecRefused, IllegalTransition.
         """
         async with self.database.write() as work:
             job = await work.jobs.get(job_id)
             if job.terminal or job.intent is Intent.CANCEL:
                 raise IllegalTransition(job_id=job.id, state=job.state, trigger="scale")
             bounds = job.bounds if workers is None else parse_bounds(workers, present=job.bounds)
-            changed = replace(job, bounds=bounds, spec=_at_stage(job, stage))
+            changed = replace(job, bounds=bounds, spec=_arranged(job, stage, offload))
             if changed == job:
                 return job
             after = await write_job(work, changed, self._scaled(job, changed), before=job)
@@ -220,9 +230,11 @@ class Jobs:
     def _scaled(self, job: Job, changed: Job) -> Event:
         payload: dict[str, object] = {"from": _span(job.bounds), "to": _span(changed.bounds)}
         words = f"Scaled from {_words(job.bounds)} to {_words(changed.bounds)} workers"
-        if changed.spec.stage != job.spec.stage:
-            words += f", from stage {job.spec.stage} to {changed.spec.stage}"
-            payload |= {"from_stage": job.spec.stage, "to_stage": changed.spec.stage}
+        before, after = Arrangement.of(job.spec), Arrangement.of(changed.spec)
+        if after != before:
+            words += f", from {before} to {after}"
+            payload |= {"from_stage": before.stage, "to_stage": after.stage}
+            payload |= {"from_offload": label(before.offload), "to_offload": label(after.offload)}
         return Event(
             job_id=job.id,
             kind="scaled",
@@ -281,12 +293,12 @@ def _span(bounds: WorkerBounds) -> dict[str, int]:
     return {"min": bounds.min, "max": bounds.max}
 
 
-def _at_stage(job: Job, stage: int | None) -> JobSpec:
-    if stage is None or stage == job.spec.stage:
+def _arranged(job: Job, stage: int | None, offload: object) -> JobSpec:
+    """The spec with the changes, as legal as one that is submitted."""
+    changes = {name: value for name, value in (("stage", stage), ("offload", offload)) if value is not None}
+    if not changes:
         return job.spec
-    if job.state is not JobState.PAUSED:
-        raise IllegalTransition(job_id=job.id, state=job.state, trigger="change of stage (pause it first)")
-    return job.spec.model_copy(update={"stage": stage})
+    return admit(parse_spec({**job.spec.model_dump(mode="json"), **changes}), file_exists=None).spec
 
 
 def _pause_trigger(job: Job) -> Trigger | None:

@@ -160,12 +160,13 @@ def scale(
     context: typer.Context,
     job_id: JobId,
     workers: Annotated[str, typer.Argument(metavar="N|MIN:MAX", help="A number of workers, or bounds.")],
-    stage: Annotated[int | None, typer.Option(min=0, max=3, help="The stage a paused job goes on at.")] = None,
+    stage: Annotated[int | None, typer.Option(min=0, max=3, help="The stage it goes on at.")] = None,
+    offload: Annotated[str | None, typer.Option(help="none, cpu or nvme: where its state goes.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Change how many workers a job has, while it trains."""
     with client_of(context) as client:
-        job = client.scale(job_id, workers_argument(workers), stage=stage)
+        job = client.scale(job_id, workers_argument(workers), stage=stage, offload=offload)
     _acted(job, as_json=as_json)
 
 

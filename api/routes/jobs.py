@@ -101,8 +101,9 @@ async def scale_job(
     job_id: JobId,
     body: Annotated[schemas.ScaleRequest, Depends(body_of(schemas.ScaleRequest))],
 ) -> schemas.Job:
-    """Change the bounds of a job while it trains, or the stage of a paused one."""
-    return schemas.Job.of(await services.jobs.scale(job_id, body.workers, stage=body.stage))
+    """Change the bounds of a job while it trains, and how it holds its state: stage and offload."""
+    changed = await services.jobs.scale(job_id, body.workers, stage=body.stage, offload=body.offload)
+    return schemas.Job.of(changed)
 
 
 @router.post(

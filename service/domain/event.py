@@ -11,6 +11,7 @@
 | requeued, pausing, paused, resumed, cancelling, cancelled, succeeded, failed | service | - |
 | attempt_lost | service | attempt, cause, retries, retry_in_s |
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
+| rearranged | controller | from {stage, offload}, to {stage, offload}, pause_s, redone_steps, moved_bytes |
 | collective_failed | controller | rank, unit, collective |
 | worker_lost | controller | rank, worker, pid, node, reason |
 | notice | controller | rank, worker, reason, left_s |

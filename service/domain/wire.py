@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from service.domain.arrangement import Arrangement
 from service.domain.spec import JobSpec
 
 PROTOCOL = 1
@@ -110,13 +111,17 @@ class Heartbeat(Message):
 
 
 class Orders(Message):
-    """Wishes down. `acknowledged` is the number of the next fact the service wants; `action` is level-triggered."""
+    """Wishes down. `acknowledged` is the number of the next fact the service wants; `action` is level-triggered.
+
+    arrangement: where it is another than the brief's.
+    """
 
     protocol: int = PROTOCOL
     acknowledged: int
     workers: int
     action: Literal["run", "pause", "cancel", "leave"] = "run"
     checkpoint_request: str | None = None
+    arrangement: Arrangement | None = None
 
 
 class Brief(Message):

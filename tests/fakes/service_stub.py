@@ -8,6 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from service.domain.arrangement import Arrangement
 from service.domain.wire import Brief, Fact, Heartbeat, Orders, Outcome
 
 
@@ -19,6 +20,7 @@ class ServiceStub:
         self.workers = brief.workers
         self.action: Any = "run"
         self.checkpoint_request: str | None = None
+        self.arrangement: Arrangement | None = None
         self.superseded = False
         self.is_away = False
         self.facts: list[Fact] = []
@@ -46,6 +48,7 @@ class ServiceStub:
                 workers=self.workers,
                 action=self.action,
                 checkpoint_request=self.checkpoint_request,
+                arrangement=self.arrangement,
             )
 
     # ---- what was told -------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util import list_named_actors
 
+from service.domain.arrangement import Arrangement
 from service.domain.wire import Brief
 from workers.controller.generation import Generation
 from workers.controller.group import job_prefix
@@ -41,7 +42,7 @@ def find(brief: Brief) -> Found:
     return Found(workers=tuple((actor, adopted) for actor, adopted in workers if adopted is not None), stores=stores)
 
 
-def present_generation(adopted: Sequence[Adopted]) -> Generation | None:
+def present_generation(adopted: Sequence[Adopted], arrangement: Arrangement) -> Generation | None:
     """The newest generation that the workers know. It stands where all its members are there and make steps."""
     newest = max((each.generation for each in adopted), default=0)
     if newest == 0:
@@ -49,7 +50,8 @@ def present_generation(adopted: Sequence[Adopted]) -> Generation | None:
     known = {each.worker_id: each for each in adopted if each.generation == newest}
     members = next(iter(known.values())).members
     others = tuple(each.worker_id for each in adopted if each.generation > 0 and each.worker_id not in members)
-    generation = Generation(number=newest, members=members, leavers=others, cause="start", told=True)
+    held = next(iter(known.values())).arrangement or arrangement
+    generation = Generation(number=newest, members=members, leavers=others, cause="start", arrangement=held, told=True)
     if not others and all(member in known and known[member].training for member in members):
         generation.joined = {member: _joined(known[member]) for member in members}
     return generation

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from service.domain.arrangement import Arrangement
 from service.domain.wire import Brief, Outcome
 from workers.controller import ending
 from workers.controller.formation import Formation
@@ -78,8 +79,8 @@ class Controller:
             recruits=self._recruits,
             notices=self._notices,
             progress=self._progress,
-            wanted=lambda: uplink.orders.workers,
-            minimum=brief.spec.workers.min,
+            orders=lambda: uplink.orders,
+            spec=brief.spec,
         )
         self._timeline = Timeline(uplink, now=lambda: datetime.now(UTC))
         self._purpose: Purpose = "resize"
@@ -96,7 +97,7 @@ class Controller:
 
     def adopt(self, found: Sequence[Adopted]) -> None:
         """Go on with what an earlier controller left: as it is where it makes steps, else from what it holds."""
-        generation = self._formation.adopt(found)
+        generation = self._formation.adopt(found, Arrangement.of(self._brief.spec))
         if generation is None:
             return
         self._progress.advance(max(each.step for each in found))
@@ -279,7 +280,7 @@ class Controller:
 
     def _form(self, resize: Resize) -> None:
         self._requested = None
-        self._formation.form(resize)
+        self._formation.form(resize, self._staffing.arrangement(len(resize.members)))
         self._course.move(Move.FORM)
 
     def _watch_forming(self) -> None:
@@ -305,7 +306,7 @@ class Controller:
             return
         if few := self._staffing.too_few(generation.members):
             self._given_up = few
-        elif self._staffing.next(generation.members) is not None:
+        elif self._staffing.due(generation):
             self._stop("resize")
 
     def _stop(self, purpose: Purpose) -> None:

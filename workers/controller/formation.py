@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from service.domain.arrangement import Arrangement
 from workers.controller.adoption import present_generation
 from workers.controller.generation import Cause, Generation, origin_after_loss
 from workers.controller.group import WorkerGroup
@@ -35,8 +36,9 @@ class Formation:
     def somebody_holds_state(self) -> bool:
         return isinstance(self.origin, FromMembers)
 
-    def adopt(self, found: Sequence[Adopted]) -> Generation | None:
-        self.generation = present_generation(found)
+    def adopt(self, found: Sequence[Adopted], arrangement: Arrangement) -> Generation | None:
+        """arrangement: where the workers do not say how they hold their state."""
+        self.generation = present_generation(found, arrangement)
         self.number = self.generation.number if self.generation is not None else 0
         return self.generation
 
@@ -50,14 +52,17 @@ class Formation:
         members, leavers = self.generation.members, self.generation.leavers
         return tuple(w for w in members if w in self._group), tuple(w for w in leavers if w in self._group)
 
-    def form(self, resize: Resize) -> None:
+    def form(self, resize: Resize, arrangement: Arrangement) -> None:
         """Order everybody into the next generation."""
         self.number += 1
+        before = self.generation.arrangement if self.generation is not None else arrangement
         generation = Generation(
             number=self.number,
             members=resize.members,
             leavers=resize.leavers,
             cause=self.cause,
+            arrangement=arrangement,
+            arranged_before=before if before != arrangement else None,
             before=len(self.generation.members) if self.generation is not None else 0,
             step_before=self._progress.step,
             stepped_at=self._progress.stepped_at,

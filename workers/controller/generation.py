@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from service.domain.arrangement import Arrangement
 from workers.layout.layout import Layout, Piece
 from workers.layout.recovery import newest_complete_step
 from workers.worker.messages import (
@@ -33,16 +34,19 @@ Answer = Stopped | Broken | Finished
 class Generation:
     """`members[rank]` is a worker id. Mutable while it is the present one; belongs to the controller's thread.
 
-    `stepped_at`: the controller's time of the last step before it.
+    `stepped_at`: the controller's time of the last step before it. `arranged_before`: where it holds its state in
+    another way than the one before.
     """
 
     number: int
     members: tuple[str, ...]
     leavers: tuple[str, ...] = ()
     cause: Cause
+    arrangement: Arrangement
     before: int = 0
     step_before: int = 0
     stepped_at: float | None = None
+    arranged_before: Arrangement | None = None
     joined: dict[str, Joined] = field(default_factory=dict)
     resumed: dict[str, Resumed] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -76,6 +80,7 @@ class Generation:
             leavers=self.leavers,
             store=store,
             origin=origin,
+            arrangement=self.arrangement,
         )
 
     def cost(self, *, now: float) -> Cost | None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from service.domain.arrangement import Arrangement, fitting
+from service.domain.spec import JobSpec
+from service.domain.wire import Orders
 from workers.controller import ending
+from workers.controller.generation import Generation
 from workers.controller.notices import Notices
 from workers.controller.progress import Progress
 from workers.controller.recruits import Recruits
@@ -19,19 +23,30 @@ class Staffing:
         recruits: Recruits,
         notices: Notices,
         progress: Progress,
-        wanted: Callable[[], int],
-        minimum: int,
+        orders: Callable[[], Orders],
+        spec: JobSpec,
     ) -> None:
-        """wanted: as many workers as the service orders now; minimum: with fewer the job does not go on."""
+        """orders: the service's, now. With fewer workers than the spec's minimum the job does not go on."""
         self._recruits = recruits
         self._notices = notices
         self._progress = progress
-        self._wanted = wanted
-        self._least = minimum
+        self._orders = orders
+        self._spec = spec
+        self._least = spec.workers.min
 
     @property
     def desired(self) -> int:
-        return max(1, self._wanted())
+        return max(1, self._orders().workers)
+
+    def arrangement(self, workers: int) -> Arrangement:
+        """How so many hold the state: as is wanted, where that fits them."""
+        wanted = self._orders().arrangement or Arrangement.of(self._spec)
+        return fitting(self._spec, wanted, workers=workers)
+
+    def due(self, generation: Generation) -> bool:
+        """Whether a running generation should make room for another one."""
+        arrangement = self.arrangement(len(generation.members))
+        return arrangement != generation.arrangement or self.next(generation.members) is not None
 
     def ask(self, members: Collection[str]) -> None:
         """For whoever a running generation lacks, and for somebody in place of each who departs."""

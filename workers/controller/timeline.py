@@ -44,6 +44,7 @@ class Timeline:
         spent = f"{_steps(redone)} redone, {cost.moved_bytes / 1e6:.1f} MB moved"
         if cost.pause_s is not None:
             spent = f"{spent}, {cost.pause_s:.2f} s of pause"
+        self._arranged(generation, cost, parts)
         if generation.cause == "resize" and generation.before == workers and not generation.leavers:
             # The wish was taken back while the group stopped for it.
             return
@@ -59,6 +60,15 @@ class Timeline:
             message = f"{_workers(workers)} went on from step {cost.from_step}, out of {whence[cost.source]}: {spent}"
             origin = {"workers": workers, "from_step": cost.from_step, "from": cost.source}
             self._tell("recovered", generation, message, step=cost.from_step, **origin, **parts)
+
+    def _arranged(self, generation: Generation, cost: Cost, parts: dict[str, Any]) -> None:
+        before, now = generation.arranged_before, generation.arrangement
+        if before is None:
+            return
+        pause = f", {cost.pause_s:.2f} s of pause" if cost.pause_s is not None else ""
+        message = f"From {before} to {now} at step {cost.from_step}, on {_workers(len(generation.members))}{pause}"
+        ends = {"from": before.model_dump(mode="json"), "to": now.model_dump(mode="json")}
+        self._tell("rearranged", generation, message, step=cost.from_step, **ends, **parts)
 
     def lost(self, death: Death, *, step: int, generation: Generation) -> None:
         """`rank` is None for who only handed over."""

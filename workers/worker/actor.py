@@ -104,6 +104,7 @@ class Worker:
             members=self._members,
             training=self._training,
             step=member.step if member else 0,
+            arrangement=member.arrangement if member else None,
         )
 
     @ray.method(concurrency_group="reports")

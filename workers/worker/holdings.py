@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from service.domain.arrangement import Arrangement
 from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
 from workers.engine.states import Collective
@@ -25,13 +26,13 @@ class Holdings:
 
     def __init__(self, spec: JobSpec, device: torch.device, *, folder: Path) -> None:
         """folder: for states on a disk, where the spec names none."""
-        self._spec = spec
+        self.spec = spec
         self._device = device
         self._folder = folder
         self._blueprint: Blueprint | None = None
         self._engine: Engine | None = None
         self._rank = -1
-        self._outlived: Patchwork | None = None
+        self._outlived: Source | None = None
         self._defined = False
         self.mirrors = Mirrors(device)
         self.pristine = False
@@ -49,7 +50,7 @@ class Holdings:
         return self._drawn().model
 
     def warm(self) -> None:
-        self._blueprint = assemble.draw_model(self._spec)
+        self._blueprint = assemble.draw_model(self.spec)
 
     # ---- what can be given ---------------------------------------------------------------------------------------
 
@@ -67,8 +68,11 @@ class Holdings:
         return tuple(Holding(step=step, pieces=source.pieces()) for step, source in sources if source is not None)
 
     def whole(self) -> dict[str, int]:
-        """tensor -> numel of the model; empty before the first join."""
-        return {name: meta.numel for name, meta in self._engine.tensors().items()} if self._engine else {}
+        """tensor -> numel of the model; empty where nothing of it was ever held."""
+        if self._engine is not None:
+            return {name: meta.numel for name, meta in self._engine.tensors().items()}
+        held = self._outlived is not None
+        return {name: param.numel() for name, param in self.model.named_parameters()} if held else {}
 
     def recent(self) -> tuple[Collective, ...]:
         """The last collectives in the present group; none where it never stood."""
@@ -76,10 +80,22 @@ class Holdings:
 
     # ---- generations ---------------------------------------------------------------------------------------------
 
+    def arrange(self, arrangement: Arrangement) -> bool:
+        """How the next engine holds its state; whether that is another way. The present one outlives as a source."""
+        if Arrangement.of(self.spec) == arrangement:
+            return False
+        self.spec = arrangement.applied(self.spec)
+        if self._engine is not None:
+            # On a model of its own: the parameters of the present one are views of what it still holds.
+            self._outlived, self._engine = self._present(), None
+            self._defined = False
+            self.warm()
+        return True
+
     def take_place(self, group: dist.ProcessGroup) -> Engine:
         """The engine in the next group, its state undefined. What it held outlives in memory."""
         if self._engine is None:
-            self._engine = assemble.build_engine(self.model, group, self._spec, self._device, folder=self._folder)
+            self._engine = assemble.build_engine(self.model, group, self.spec, self._device, folder=self._folder)
             self.pristine = True
         else:
             extras = Extras(scalars=self._engine.scalars(), buffers=self._engine.buffers(), skipped=self.skipped)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import torch
 
+from service.domain.arrangement import Arrangement
 from service.domain.batching import micro_batches
 from service.domain.wire import Brief
 from workers.data.loader import Loader
@@ -18,7 +20,7 @@ from workers.worker.checkpoints import Checkpoints
 from workers.worker.exchange import Exchange, Item, Meeting
 from workers.worker.holdings import Holdings
 from workers.worker.loop import Ending, Loop, Place
-from workers.worker.messages import Broken, FromMembers, Join, Joined, Left, Resumed
+from workers.worker.messages import Broken, FromMembers, Join, Joined, Left, Points, Resumed
 from workers.worker.outbox import Outbox
 from workers.worker.pace import Pace
 from workers.worker.process_group import GroupOwner
@@ -66,9 +68,14 @@ class Member:
         self._saves = Saves(self.checkpoints, outbox=outbox, wishes=wishes, overlap=brief.spec.offload.is_none)
         self._recorder: Recorder | None = None
         self._loader: Loader | None = None
-        self._pace = Pace()
+        mirrors = brief.spec.mirrors
+        self._pace = Pace(mirrors if isinstance(mirrors, int) else None)
         self._step_ended_at: float | None = None
         self._first_step_from: float | None = None
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return Arrangement.of(self._holdings.spec)
 
     @property
     def step(self) -> int:
@@ -97,6 +104,9 @@ class Member:
             return
         self.place = place
         self._nodes = join.nodes
+        if self._holdings.arrange(join.arrangement):
+            self.checkpoints.know(self._holdings.model)
+            self._saves.overlap = join.arrangement.offload.is_none
         self.owner.form(rank=rank, world_size=len(join.members))
         formed = time.perf_counter()
         self._first_step_from = formed
@@ -104,7 +114,7 @@ class Member:
         self.owner.barrier()
         self._holdings.stand(loaded.step, skipped=loaded.skipped)
         self._pace.begin()
-        spec = self._brief.spec
+        spec = self._holdings.spec
         if spec.checkpoint.next_after(loaded.step) < spec.training.steps and not spec.offload.on_disk:
             self.checkpoints.prepare(self._holdings.engine, place)
         self._outbox.put(
@@ -124,7 +134,7 @@ class Member:
         if self._loader is None:
             raise RuntimeError(f"worker {self._id} is not warm")
         meter = probes.ActivationMeter(self._holdings.model)
-        predicted = probes.predicted_bytes(self._brief.spec, engine, world_size=place.world_size)
+        predicted = probes.predicted_bytes(self._holdings.spec, engine, world_size=place.world_size)
 
         def memory() -> dict[str, float]:
             measured = probes.memory(engine, self._device, activations_bytes=meter.peak_bytes)
@@ -139,7 +149,7 @@ class Member:
             resumed_at=self._holdings.step,
         )
         loop = Loop(
-            spec=self._brief.spec,
+            spec=self._holdings.spec,
             place=place,
             engine=engine,
             loader=self._loader,
@@ -189,7 +199,7 @@ class Member:
         """Every rank writes its part; rank 0 publishes and reports. What rests on a disk would not fit into memory as
         a snapshot does: it is written at once."""
         engine, skipped = self._holdings.engine, self._holdings.skipped
-        if behind and not self._brief.spec.offload.on_disk:
+        if behind and not self._holdings.spec.offload.on_disk:
             self._saves.behind(step, engine, skipped=skipped)
         else:
             self._saves.at_once(step, engine, skipped=skipped, store=self.owner.store)
@@ -197,9 +207,9 @@ class Member:
     def mirror_due(self, step: int) -> bool:
         """Where the state is whole on every rank, or on the only one, there is nothing that a mirror would add; and two
         shards of what rests on a disk would not fit into memory: after a loss, a checkpoint is read."""
-        spec = self._brief.spec
+        spec = self._holdings.spec
         mirrored = self.place.world_size > 1 and spec.stage != 0 and not spec.offload.on_disk
-        return mirrored and self._pace.due(step)
+        return mirrored and spec.mirrors != "off" and self._pace.due(step)
 
     def mirror(self, step: int) -> None:
         seconds = self._holdings.mirrors.take(
@@ -211,6 +221,14 @@ class Member:
             skipped=self._holdings.skipped,
         )
         self._pace.copied(step, seconds)
+        if self.place.rank == 0:
+            values = {
+                "mirror_s": seconds,
+                "mirror_share": self._pace.share,
+                "mirror_every_steps": float(self._pace.every),
+            }
+            at = datetime.now(UTC)
+            self._outbox.put(Points(generation=self.place.generation, step=step, at=at, values=values))
 
     # ---- state ---------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
+from service.domain.arrangement import Arrangement
 from workers.engine.states import Collective
 from workers.layout.layout import Piece
 
@@ -41,7 +42,10 @@ Origin = FromDisk | FromMembers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Form generation `generation`. `members[rank]` is a worker id on `nodes[rank]`; `leavers` only hand over."""
+    """Form generation `generation`. `members[rank]` is a worker id on `nodes[rank]`; `leavers` only hand over.
+
+    arrangement: how its state is held.
+    """
 
     generation: int
     members: tuple[str, ...]
@@ -49,6 +53,7 @@ class Join:
     leavers: tuple[str, ...] = ()
     store: StoreAddress
     origin: Origin
+    arrangement: Arrangement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,7 @@ class Adopted:
     members: tuple[str, ...]
     training: bool
     step: int
+    arrangement: Arrangement | None = None
 
 
 class NotOwner(Exception):

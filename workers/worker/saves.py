@@ -28,7 +28,7 @@ class Saves:
         self._checkpoints = checkpoints
         self._outbox = outbox
         self._wishes = wishes
-        self._overlap = overlap
+        self.overlap = overlap
         self._place = Place(generation=0, rank=-1, world_size=0)
         self._members: Sequence[str] = ()
         # Of the last save behind training: where, by whom, since when, and how long it held training.
@@ -70,7 +70,7 @@ class Saves:
         if self._place.rank == 0:
             self._tell_progress(began, 0, 0)
         self._checkpoints.save_behind(
-            step, engine=engine, place=self._place, skipped=skipped, tell=tell, overlap=self._overlap
+            step, engine=engine, place=self._place, skipped=skipped, tell=tell, overlap=self.overlap
         )
         self._held_s = time.perf_counter() - began
 

@@ -130,13 +130,14 @@ class FakeMeetingPoint:
 class Troupe:
     """`stage` decides what a survivor holds: everything, or its even part."""
 
-    def __init__(self, *, workers: int = 2, minimum: int = 1, stage: int = 3, steps: int = 100) -> None:
+    def __init__(self, *, workers: int = 2, minimum: int = 1, stage: int = 3, steps: int = 100, **fields: Any) -> None:
         spec = JobSpec.model_validate(
             {
                 "model": "gpt-tiny",
                 "stage": stage,
                 "workers": {"min": minimum, "max": 8},
                 "training": {"steps": steps},
+                **fields,
             }
         )
         brief = Brief(
@@ -245,7 +246,7 @@ class Troupe:
         return [(worker, args) for worker, told, args in self.group.told if told == method]
 
 
-def running(**given: int) -> Troupe:
+def running(**given: Any) -> Troupe:
     """The first generation stands and has done a step."""
     troupe = Troupe(**given)
     troupe.turn()

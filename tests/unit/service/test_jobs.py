@@ -235,14 +235,16 @@ async def test_members_are_listed_by_rank_while_the_attempt_lives(plane: Control
     assert await plane.jobs.workers(job.id) == ()
 
 
-async def test_a_paused_job_may_change_its_stage_and_a_running_one_not_yet(plane: ControlPlane) -> None:
-    job = await plane.submit(workers=2)
-    await plane.jobs.pause(job.id)
+async def test_stage_and_offload_may_change_at_any_time_within_what_is_legal(plane: ControlPlane) -> None:
+    job, controller = await plane.running(workers=2)
     changed = await plane.jobs.scale(job.id, 3, stage=1)
     assert (changed.spec.stage, changed.bounds.max) == (1, 3)
     event = (await plane.jobs.events(job.id))[-1]
     assert (event.payload["from_stage"], event.payload["to_stage"]) == (job.spec.stage, 1)
-    await plane.jobs.resume(job.id)
-    with pytest.raises(IllegalTransition, match="pause it first"):
-        await plane.jobs.scale(job.id, 3, stage=0)
-    assert (await plane.jobs.scale(job.id, 3, stage=1)).spec.stage == 1
+    ordered = await controller.beat("running", step=3, workers=2)
+    assert (ordered.arrangement.stage, ordered.arrangement.offload.optimizer) == (1, "none")
+    changed = await plane.jobs.scale(job.id, None, offload="cpu")
+    assert (changed.spec.stage, changed.spec.offload.optimizer, changed.bounds.max) == (1, "cpu", 3)
+    with pytest.raises(SpecRefused, match="only stage 3 can offload"):
+        await plane.jobs.scale(job.id, None, offload={"optimizer": "cpu", "params": "cpu"})
+    assert await plane.jobs.scale(job.id, 3, stage=1) == changed

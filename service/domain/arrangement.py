@@ -1,0 +1,53 @@
+"""How a job's state is held: stage and offload. Which arrangement fits the workers that are left, while it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.domain.offload import in_memory, label
+from service.domain.planning import MARGIN, STAGES, rank_bytes, shape_of
+from service.domain.spec import JobSpec, Offload
+from service.domain.value import Value
+
+
+class Arrangement(Value):
+    """What may change of a spec while its job trains."""
+
+    stage: int
+    offload: Offload = Offload()
+
+    @classmethod
+    def of(cls, spec: JobSpec) -> Arrangement:
+        """`stage` is resolved at submission."""
+        return cls(stage=0 if spec.stage == "auto" else spec.stage, offload=spec.offload)
+
+    def applied(self, spec: JobSpec) -> JobSpec:
+        return spec.model_copy(update={"stage": self.stage, "offload": self.offload})
+
+    def __str__(self) -> str:
+        return f"stage {self.stage}" + ("" if self.offload.is_none else f" with offload {label(self.offload)}")
+
+
+def fitting(spec: JobSpec, wanted: Arrangement, *, workers: int) -> Arrangement:
+    """The wanted one where it fits so many workers, else the first that does, by traffic: a higher stage, then a disk.
+
+    The wanted one too where nothing fits, or where the memory of a worker or the size of the model is not known.
+    """
+    shape = shape_of(spec)
+    if shape is None or spec.resources.memory_gb is None or spec.resources.gpu:
+        return wanted
+    budget = int(MARGIN * spec.resources.memory_gb * 2**30)
+    for each in (wanted, *_others(spec, wanted)):
+        kinds = rank_bytes(spec, shape, stage=each.stage, workers=workers, offload=each.offload, budget_bytes=budget)
+        if in_memory(kinds) <= budget:
+            return each
+    return wanted
+
+
+def _others(spec: JobSpec, wanted: Arrangement) -> Iterator[Arrangement]:
+    """On CPUs host memory is the workers' own: only a disk takes anything away from it."""
+    higher = [stage for stage in STAGES[spec.engine] if stage > wanted.stage]
+    yield from (wanted.model_copy(update={"stage": stage}) for stage in higher)
+    if spec.engine == "zero" and not wanted.offload.on_disk:
+        disk = Offload(optimizer="nvme")
+        yield from (Arrangement(stage=stage, offload=disk) for stage in (wanted.stage, *higher))

@@ -1,0 +1,79 @@
+"""Stage and offload change while a job trains: at a wish, and where fewer workers could not hold its state."""
+
+from __future__ import annotations
+
+from service.domain.arrangement import Arrangement, fitting
+from service.domain.spec import JobSpec, Offload
+from tests.unit.controller.troupe import Troupe, running
+from workers.worker.messages import FromMembers
+
+# Of gpt-small 4 workers hold a stage-2 share in so much, and 2 do not.
+SMALL = {"model": "gpt-small", "resources": {"cpu": 1, "memory_gb": 0.6}, "precision": "fp32"}
+
+
+def test_a_wish_for_another_stage_stops_the_same_members_and_moves_what_they_hold() -> None:
+    troupe = running(workers=2, stage=1)
+    troupe.order(arrangement=Arrangement(stage=3, offload=Offload(optimizer="cpu")))
+    troupe.turn()
+    troupe.stop(step=7)
+    join = troupe.newest()
+    assert (join.members, join.origin) == (("w1", "w2"), FromMembers(step=7, holders=("w1", "w2")))
+    assert join.arrangement == Arrangement(stage=3, offload=Offload(optimizer="cpu"))
+    troupe.join(step=7, source="survivors")
+    kind, payload = troupe.uplink.events[-1]
+    assert (kind, payload["from"]["stage"], payload["to"]["stage"], payload["redone_steps"]) == ("rearranged", 1, 3, 0)
+    assert payload["message"].startswith("From stage 1 to stage 3 with offload cpu at step 7, on 2 workers")
+    troupe.turn()
+    assert len(troupe.told("stop")) == 1, "once"
+
+
+def test_a_wish_that_is_the_present_arrangement_changes_nothing() -> None:
+    troupe = running(workers=2, stage=1)
+    troupe.order(arrangement=Arrangement(stage=1))
+    troupe.turn()
+    assert troupe.told("stop") == []
+
+
+def test_fewer_workers_take_the_next_arrangement_that_fits_and_more_take_it_back() -> None:
+    troupe = running(workers=4, stage=1, **SMALL)
+    arrangements = [troupe.newest().arrangement]
+    for step, count in ((5, 2), (9, 4)):
+        troupe.order(workers=count)
+        troupe.turn()
+        if count == 4:
+            troupe.warm()
+        troupe.stop(step=step)
+        arrangements.append(troupe.newest().arrangement)
+        troupe.join(step=step, source="survivors")
+    assert arrangements[0] == arrangements[2] == Arrangement(stage=1)
+    assert arrangements[1] != Arrangement(stage=1)
+    assert [payload["to"]["stage"] for kind, payload in troupe.uplink.events if kind == "rearranged"][-1] == 1
+
+
+def test_a_loss_takes_the_arrangement_that_fits_the_survivors() -> None:
+    troupe = running(workers=4, stage=1, **SMALL)
+    for worker in ("w2", "w3"):
+        troupe.die(worker)
+    troupe.turn()
+    for worker in ("w1", "w4"):
+        troupe.report(worker, troupe.broken(worker, step=9))
+    troupe.turn()
+    assert troupe.newest().arrangement != Arrangement(stage=1)
+
+
+def test_the_next_that_fits_is_a_higher_stage_and_then_a_disk() -> None:
+    def at(workers: int, memory_gb: float) -> str:
+        spec = JobSpec.model_validate({**SMALL, "resources": {"cpu": 1, "memory_gb": memory_gb}})
+        return str(fitting(spec, Arrangement(stage=1), workers=workers))
+
+    found = [at(workers=2, memory_gb=tenths / 10) for tenths in range(40, 0, -1)]
+    order = list(dict.fromkeys(found))
+    assert order[0] == "stage 1"
+    assert order.index("stage 3") < order.index("stage 3 with offload nvme")
+    assert found[-1] == "stage 1", "where nothing fits, the job may try as it is"
+
+
+def test_without_a_known_memory_nothing_changes_by_itself() -> None:
+    troupe = Troupe(workers=1, stage=1, model="gpt-small")
+    spec = troupe.controller._brief.spec
+    assert fitting(spec, Arrangement(stage=1), workers=1) == Arrangement(stage=1)
