@@ -23,6 +23,7 @@ MAX_VALUES = 20_000
 # Where true and false belong; elsewhere pydantic would take true for 1.
 _BOOLEANS = {
     ("deterministic",),
+    ("mirrors",),
     ("training", "activation_checkpointing"),
     ("training", "optimizer", "nesterov"),
     ("from", "optimizer"),

@@ -192,6 +192,11 @@ class UnitRuleSpec(Value):
         return self
 
 
+def _mirrors(value: object) -> object:
+    """YAML reads `off` as false."""
+    return {False: "off", True: "auto"}[value] if isinstance(value, bool) else value
+
+
 def _stage(value: object) -> object:
     return FSDP_STAGES.get(value, value) if isinstance(value, str) else value
 
@@ -304,6 +309,10 @@ class JobSpec(Value):
     checkpoint: CheckpointSpec = CheckpointSpec()
     start_from: StartFrom | None = Field(None, alias="from")
     hang: HangSpec = HangSpec()
+    # Steps between two copies of each shard to another worker's memory; auto: as few as cost under 5 % of the steps.
+    mirrors: Annotated[Literal["auto", "off"] | Annotated[int, Field(ge=1, le=10**6)], BeforeValidator(_mirrors)] = (
+        "auto"
+    )
     priority: int = Field(50, ge=0, le=100)
     ds_config: dict[str, Any] | None = None
 

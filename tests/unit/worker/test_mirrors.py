@@ -138,6 +138,7 @@ def test_the_pace_keeps_copies_under_their_share() -> None:
     pace.stepped(0.1)
     pace.copied(1, 0.02)
     assert pace.every == 4
+    assert pace.share == pytest.approx(0.05)
     assert [step for step in range(2, 8) if pace.due(step)] == [5, 6, 7]
     pace.begin()
     assert pace.due(2)
@@ -148,3 +149,11 @@ def test_copies_that_cost_nothing_are_made_every_step() -> None:
     pace.stepped(1.0)
     pace.copied(1, 0.001)
     assert pace.every == 1
+
+
+def test_a_pace_of_ones_own_costs_what_it_costs() -> None:
+    pace = Pace(every=2)
+    pace.stepped(0.1)
+    pace.copied(1, 0.1)
+    assert [step for step in range(2, 6) if pace.due(step)] == [3, 4, 5]
+    assert pace.share == pytest.approx(0.5)
