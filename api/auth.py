@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 
 from fastapi import FastAPI, Request
 
-from api.browser_guard import is_loopback
+from api.browser_guard import SAFE_METHODS, is_loopback
 from api.dependencies import services_of
+from api.problems import ProblemError
 from service.domain.errors import AttemptTokenWrong, SetupError, Unavailable
 from service.domain.key import Scope
 from service.keys import Keys
 from service.settings import Settings
+
+COOKIE = "elastane_session"
 
 
 @dataclass(slots=True)
@@ -67,13 +70,31 @@ def requires(scope: Scope) -> Callable[[Request], Awaitable[None]]:
     """A dependency: the caller's key has this scope."""
 
     async def checked(request: Request) -> None:
-        keys = services_of(request).keys
-        presence: KeyPresence = request.app.state.key_presence
-        if trusts_everyone(request.app.state.settings) and not await presence.any(keys):
-            return
-        await keys.verify(bearer(request), scope=scope)
+        if await asks_for_keys(request):
+            await services_of(request).keys.verify(presented(request), scope=scope)
 
     return checked
+
+
+async def asks_for_keys(request: Request) -> bool:
+    """Whether a caller without a key is refused here and now."""
+    presence: KeyPresence = request.app.state.key_presence
+    return not trusts_everyone(request.app.state.settings) or await presence.any(services_of(request).keys)
+
+
+def presented(request: Request) -> str | None:
+    """The secret that the caller shows: of the header, else of the cookie of a browser that signed in.
+
+    A cookie is sent by the browser unasked. `BrowserGuard` has turned away every foreign Origin; a call that changes
+    something and names no Origin at all is none of our pages.
+    """
+    secret = bearer(request) or request.cookies.get(COOKIE)
+    by_cookie = secret is not None and bearer(request) is None
+    if by_cookie and request.method not in SAFE_METHODS and "origin" not in request.headers:
+        raise ProblemError(
+            403, "wrong-origin", "Not allowed from there", "a session acts with an Origin; others send a key"
+        )
+    return secret
 
 
 def bearer(request: Request) -> str | None:

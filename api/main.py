@@ -13,13 +13,13 @@ from api import openapi, problems
 from api.auth import KeyPresence, locked, refuse_open_address
 from api.body_limit import BodyLimit
 from api.browser_guard import BrowserGuard, is_loopback
-from api.routes import checkpoints, cluster, health, internal, jobs, keys, logs, metrics, pages, plan, stream
+from api.routes import checkpoints, cluster, health, internal, jobs, keys, logs, metrics, pages, plan, session, stream
 from api.telemetry import Measured, Telemetry
 from service.domain.errors import SetupError, Unavailable
 from service.settings import Settings
 from service.wiring import Services, build
 
-ROUTERS = (jobs, checkpoints, metrics, logs, stream, plan, cluster, keys, internal, health, pages)
+ROUTERS = (jobs, checkpoints, metrics, logs, stream, plan, cluster, keys, session, internal, health, pages)
 
 
 def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = build) -> FastAPI:

@@ -7,9 +7,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api.auth import COOKIE
 from api.checkpoint_schemas import ExportRequest
 from api.problems import CODES, MEDIA_TYPE, Problem
-from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest
+from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest, SignIn
 from service.domain.presets import PRESETS
 from service.domain.spec import FSDP_STAGES, JobSpec
 from service.domain.wire import Heartbeat
@@ -61,10 +62,13 @@ def _add_shapes(document: Json) -> None:
     shapes = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         shapes.pop(unused, None)
-    for model in (Problem, ScaleRequest, PriorityRequest, ExportRequest, KeyRequest, Heartbeat):
+    for model in (Problem, ScaleRequest, PriorityRequest, ExportRequest, KeyRequest, SignIn, Heartbeat):
         _add(shapes, model.__name__, model.model_json_schema(ref_template=REF))
     _add(shapes, "JobSpecDocument", spec_schema())
-    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "description": "An API key, ek_..."}}
+    components["securitySchemes"] = {
+        "key": {"type": "http", "scheme": "bearer", "description": "An API key, ek_..."},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE, "description": "A browser that signed in"},
+    }
 
 
 def _add(shapes: Json, name: str, schema: Json) -> None:
@@ -84,7 +88,7 @@ def _add_refusals(operation: Json, *, locked: bool) -> None:
         responses.setdefault(str(status), answer)
     if locked:
         # No key is asked for on loopback while none exists: the empty alternative.
-        operation["security"] = [{"key": []}, {}]
+        operation["security"] = [{"key": []}, {"session": []}, {}]
 
 
 def spec_schema() -> Json:

@@ -364,6 +364,20 @@ class Keys(Shape):
     items: list[Key]
 
 
+class SignIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    key: str = Field(min_length=1, max_length=200)
+
+
+class Session(Shape):
+    """Who calls: the name of the key and what it may do; nobody where `name` is null."""
+
+    key_asked: bool = Field(description="false: everybody may do everything here")
+    name: str | None
+    scopes: list[Scope]
+
+
 class Health(Shape):
     status: Literal["ok"] = "ok"
 

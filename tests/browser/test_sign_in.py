@@ -33,6 +33,9 @@ def test_a_service_with_keys_shows_its_jobs_only_to_who_has_one(chromium: Browse
     expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
     expect(page.locator("[data-feed=live]")).to_be_visible()
     assert key not in page.url
+    page.reload()
+    expect(page.get_by_role("heading", name="No job yet")).to_be_visible()
+    assert key not in str(page.evaluate("[document.cookie, {...localStorage}, {...sessionStorage}]"))
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_role("heading", name="Not permitted")).to_be_visible()
     assert tab.strangers == []

@@ -2,19 +2,27 @@
 
 import { useSignal } from '@preact/signals';
 import { nudge } from '../store/feed';
-import { apiKey, useKey } from '../wire/key';
+import { sayProblem } from '../store/notice';
+import { enter, leave, lookWhoIsIn, session } from '../store/session';
+import { asProblem, type Problem } from '../wire/problem';
 
 export function SignIn({ done }: { done(): void }) {
   const typed = useSignal('');
-  const enter = (event: Event): void => {
+  const problem = useSignal<Problem | null>(null);
+  const name = session.value?.name;
+  const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
-    useKey(typed.value);
-    nudge();
-    done();
+    try {
+      await enter(typed.value);
+      nudge();
+      done();
+    } catch (error) {
+      problem.value = asProblem(error);
+    }
   };
   return (
-    <form class="sign-in" onSubmit={enter}>
-      <p>{apiKey.value ? 'The service does not accept this key, or it lacks the scope for this.' : 'This service asks for a key. One with the scope read shows all; submit acts.'}</p>
+    <form class="sign-in" onSubmit={(event) => void submit(event)}>
+      <p>{words(problem.value, name)}</p>
       <label>
         <span class="hidden">API key</span>
         <input type="password" autocomplete="off" placeholder="ek_…" value={typed.value} onInput={(e) => (typed.value = e.currentTarget.value)} />
@@ -22,20 +30,32 @@ export function SignIn({ done }: { done(): void }) {
       <button class="button primary" disabled={!typed.value.trim()}>
         Sign in
       </button>
-      <p class="hint">It is kept for this tab only. Make one with elastane keys create.</p>
+      <p class="hint">The browser keeps it until it is closed, out of reach of any script. Make one with elastane keys create.</p>
     </form>
   );
 }
 
+function words(problem: Problem | null, name: string | null | undefined): string {
+  if (problem?.notPermitted) return 'The service does not accept this key.';
+  if (problem) return problem.message;
+  if (name) return `The key ${name} may not see this. Sign in with another.`;
+  return 'This service asks for a key. One with the scope read shows all; submit acts.';
+}
+
 export function SignOut() {
-  if (!apiKey.value) return null;
-  const leave = (): void => {
-    useKey('');
-    location.reload();
+  const name = session.value?.name;
+  if (!name) return null;
+  const go = (): void => {
+    leave().then(
+      () => location.reload(),
+      (error: unknown) => sayProblem('Nobody was signed out', error),
+    );
   };
   return (
-    <button type="button" class="button quiet" onClick={leave}>
+    <button type="button" class="button quiet" title={`Signed in with the key ${name}`} onClick={go}>
       Sign out
     </button>
   );
 }
+
+void lookWhoIsIn();

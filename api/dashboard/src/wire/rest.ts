@@ -1,12 +1,12 @@
 /** Every request the page makes, one function each. Addresses are relative, so a proxy's prefix is kept. */
 
 import type { Cluster } from './cluster';
-import { authorization } from './key';
 import type { Job, JobEvent, JobSpec, Page, Worker } from './job';
 import type { Checkpoint, LogLine } from './logs';
 import type { DryRun, Plan } from './plan';
 import { asProblem, Problem, problemFrom } from './problem';
 import type { SeriesAnswer } from './series';
+import type { Session } from './session';
 
 export type Query = Record<string, string | number | null | undefined>;
 
@@ -19,7 +19,7 @@ export function address(path: string, query: Query = {}): string {
 }
 
 export async function request<T>(method: string, path: string, query: Query = {}, body?: unknown, headers: Record<string, string> = {}): Promise<T> {
-  const init: RequestInit = { method, headers: { accept: 'application/json', ...authorization(), ...headers }, credentials: 'same-origin' };
+  const init: RequestInit = { method, headers: { accept: 'application/json', ...headers }, credentials: 'same-origin' };
   if (body !== undefined) {
     init.body = JSON.stringify(body);
     init.headers = { ...init.headers, 'content-type': 'application/json' };
@@ -67,3 +67,7 @@ export const getLogs = (
   query: { after: number; limit: number; rank?: number | null },
 ): Promise<{ items: LogLine[]; next_after: number }> => get(at(id, '/logs'), query);
 export const getOpenApi = (): Promise<{ components: { schemas: Record<string, unknown> } }> => get('openapi.json');
+
+export const getSession = (): Promise<Session> => get('v1/session');
+export const signIn = (key: string): Promise<Session> => request('POST', 'v1/session', {}, { key });
+export const signOut = (): Promise<void> => request('DELETE', 'v1/session');

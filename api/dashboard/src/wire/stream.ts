@@ -1,6 +1,5 @@
 /** The one stream of a tab: reads server-sent events with fetch, reconnects by itself from the last id it saw. */
 
-import { authorization } from './key';
 import { isAfter, SseParser, type ServerMessage } from './sse';
 
 export type StreamState = 'connecting' | 'live' | 'waiting' | 'closed';
@@ -58,7 +57,7 @@ export class EventStream {
   private async connect(): Promise<void> {
     this.listener.state('connecting', 0);
     const abort = (this.abort = new AbortController());
-    const headers: Record<string, string> = { accept: 'text/event-stream', ...authorization() };
+    const headers: Record<string, string> = { accept: 'text/event-stream' };
     const resumed = this.lastId !== null;
     if (this.lastId !== null) headers['Last-Event-ID'] = this.lastId;
     let status = 0;
