@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ago, bytes, bytesOf, duration, figure, roughly, short, text, tick, tokensRate, whole } from '../src/domain/format';
+import { ago, bytes, duration, figure, roughly, short, text, tick, tokensRate, whole } from '../src/domain/format';
 
 describe('bytes', () => {
   it.each([
@@ -12,7 +12,6 @@ describe('bytes', () => {
     [150 * 1024 ** 4, '150 TiB'],
   ])('%d is %s', (count, said) => expect(text(bytes(count))).toBe(said));
   it('has a dash and no unit for what is not known', () => expect(text(bytes(null))).toBe('–'));
-  it('says part and whole in one unit', () => expect(bytesOf(512 * 1024, 4 * 1024 ** 2)).toBe('0.50 of 4.00 MiB'));
 });
 
 describe('numbers', () => {

@@ -97,13 +97,6 @@ export function tick(value: number): string {
   return String(Number(value.toPrecision(4)));
 }
 
-/** Part and whole in the unit of the whole, said once: 13.7 of 13.9 MiB. */
-export function bytesOf(part: number, of: number): string {
-  const whole = bytes(of);
-  const power = BYTE_UNITS.indexOf(whole.unit as (typeof BYTE_UNITS)[number]);
-  return `${threeDigits(part / 1024 ** Math.max(0, power))} of ${whole.value} ${whole.unit}`;
-}
-
 export const capital = (word: string): string => word.charAt(0).toUpperCase() + word.slice(1);
 
 export const percent = (part: number, of: number): string =>

@@ -35,6 +35,7 @@ function Body({ list }: { list: JobList }) {
   const problem = list.problem.value;
   if (problem && !list.loaded.value) return <Fault problem={problem} retry={() => void list.refetch()} />;
   if (!list.loaded.value) return <Loading what="jobs" />;
+  if (list.jobs.value.length === 0 && list.loadingMore.value) return <Loading what="older jobs" />;
   if (list.jobs.value.length === 0) return <NoJobs filtered={list.all.value.length > 0 || Object.keys(place.value.query).length > 0} />;
   return <JobTable list={list} />;
 }

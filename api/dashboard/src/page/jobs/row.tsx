@@ -2,7 +2,8 @@
 
 import type { ReadonlySignal } from '@preact/signals';
 import { Sparkline } from '../../chart/sparkline';
-import { ago, bytes, bytesOf, figure, roughly, secondsBetween, text, tokensRate, whole } from '../../domain/format';
+import { ago, bytes, figure, roughly, secondsBetween, text, tokensRate, whole } from '../../domain/format';
+import { capacityOf } from '../../domain/capacity';
 import { modelLabel } from '../../domain/jobfilter';
 import { isPresent, largest, stacksOf } from '../../domain/memory';
 import { fraction, secondsLeft } from '../../domain/progress';
@@ -13,11 +14,14 @@ import { MemoryBar } from '../../part/memorybar';
 import { ProgressBar } from '../../part/progress';
 import { Amount } from '../../part/quantity';
 import { now } from '../../store/clock';
+import type { JobList } from '../../store/joblist';
 import { isActive, isEnded, titleOf, type Job } from '../../wire/job';
 import { toNumber } from '../../wire/series';
 import { choose, chosen } from './selection';
 
-export function JobRow({ job, index, curve }: { job: Job; index: number; curve: ReadonlySignal<Series> }) {
+export type Capacity = JobList['capacity'];
+
+export function JobRow({ job, index, curve, capacity }: { job: Job; index: number; curve: ReadonlySignal<Series>; capacity: Capacity }) {
   const name = titleOf(job);
   return (
     <div class="tr" role="row" aria-rowindex={index} data-job={job.id}>
@@ -45,7 +49,7 @@ export function JobRow({ job, index, curve }: { job: Job; index: number; curve: 
         <Sparkline series={curve.value} label={`Loss of ${name}`} />
         <span>{job.loss === null && job.step > 0 ? figure(curve.value.points.at(-1)?.value) : job.loss === null ? '–' : figure(toNumber(job.loss))}</span>
       </div>
-      <Memory job={job} />
+      <Memory job={job} capacity={capacity} />
       <div role="cell" class="c-prio num">
         {job.priority}
       </div>
@@ -86,14 +90,19 @@ function Workers({ job }: { job: Job }) {
   );
 }
 
-function Memory({ job }: { job: Job }) {
+/** The fullest rank against what a worker has; against the prediction where nobody knows what it has. */
+function Memory({ job, capacity }: { job: Job; capacity: Capacity }) {
   const worst = largest(stacksOf(job.memory, isPresent(job)));
   if (!worst) return <div role="cell" class="c-memory num">–</div>;
+  const { slot, countsHost } = capacity.value;
+  const limit = capacityOf(job.spec, slot);
+  const held = worst.total - worst.nvme - (countsHost ? 0 : worst.host);
+  const scale = limit ?? Math.max(worst.total, worst.predicted ?? 0);
   return (
-    <div role="cell" class="c-memory num">
-      <MemoryBar stack={worst} scale={Math.max(worst.total, worst.predicted ?? 0)} thin />
-      <small>
-        {worst.predicted === null ? text(bytes(worst.total)) : bytesOf(worst.total, worst.predicted)}
+    <div role="cell" class="c-memory num" title={worst.predicted === null ? '' : `predicted ${text(bytes(worst.predicted))}`}>
+      <MemoryBar stack={worst} scale={scale} thin />
+      <small class={limit !== null && held > 0.9 * limit ? 'bad-text' : ''}>
+        {text(bytes(held))} {limit === null ? '' : `of ${text(bytes(limit))}`}
       </small>
     </div>
   );

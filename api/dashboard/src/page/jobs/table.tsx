@@ -12,15 +12,19 @@ const PHONE_ROW_PX = 132;
 const SPARE_ROWS = 8;
 const phone = matchMedia('(max-width: 760px)');
 
-const COLUMNS = ['Job', 'State', 'Progress', 'Workers', 'Tokens/s', 'Loss', 'Memory of predicted', 'Prio', 'Created'] as const;
+const COLUMNS = ['Job', 'State', 'Progress', 'Workers', 'Tokens/s', 'Loss', 'Memory of capacity', 'Prio', 'Created'] as const;
 
 export function JobTable({ list }: { list: JobList }) {
   const body = useRef<HTMLDivElement>(null);
   const view = useSignal({ top: 0, height: innerHeight, row: phone.matches ? PHONE_ROW_PX : ROW_PX });
   useEffect(() => {
     const measure = (): void => {
-      const top = -(body.current?.getBoundingClientRect().top ?? 0);
-      view.value = { top: Math.max(0, top), height: innerHeight, row: phone.matches ? PHONE_ROW_PX : ROW_PX };
+      const row = phone.matches ? PHONE_ROW_PX : ROW_PX;
+      const passed = Math.max(0, -(body.current?.getBoundingClientRect().top ?? 0));
+      // Whole rows, so that scrolling within one changes nothing.
+      const next = { top: Math.floor(passed / row) * row, height: innerHeight, row };
+      const last = view.peek();
+      if (next.top !== last.top || next.height !== last.height || next.row !== last.row) view.value = next;
     };
     measure();
     addEventListener('scroll', measure, { passive: true });
@@ -57,12 +61,12 @@ export function JobTable({ list }: { list: JobList }) {
         </div>
         <div ref={body} role="rowgroup" style={{ paddingTop: `${rows.above_px}px`, paddingBottom: `${rows.below_px}px` }}>
           {jobs.slice(rows.first, rows.end).map((job, i) => (
-            <JobRow key={job.id} job={job} index={rows.first + i + 2} curve={list.sparks.of(job.id)} />
+            <JobRow key={job.id} job={job} index={rows.first + i + 2} curve={list.sparks.of(job.id)} capacity={list.capacity} />
           ))}
         </div>
       </div>
       <p class="table-foot" role="status">
-        {list.loadingMore.value ? 'Loading more…' : `${jobs.length} shown`}
+        {list.loadingMore.value ? 'Loading more…' : `${jobs.length} ${list.hasMore.value ? 'shown, older ones load as you scroll' : 'in all'}`}
       </p>
     </div>
   );
