@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { differences, parseSpec, shortened, valueAt, withValue } from '../src/domain/draft';
+import { again, differences, parseSpec, shortened, valueAt, withValue } from '../src/domain/draft';
 import { overlay, placeOf, valueAtPlace, type Curve } from '../src/domain/overlay';
-import { bytesOn, otherTiers, partsOn, predictedOf, smallestThatHolds } from '../src/domain/planparts';
-import { fieldAt } from '../src/domain/schema';
+import { bytesOn, easiestOn, otherTiers, partsOn, predictedOf, smallestThatHolds } from '../src/domain/planparts';
+import { fieldAt, pathsOf } from '../src/domain/schema';
 import type { PlanChoice } from '../src/wire/plan';
 import type { Point } from '../src/wire/series';
 
@@ -28,6 +28,11 @@ describe('a field of the schema', () => {
     expect(fieldAt('training.fast', 'Spec', SCHEMAS)?.kind).toBe('boolean');
     expect(fieldAt('name', 'Spec', SCHEMAS)?.kind).toBe('text');
   });
+  it('is listed where one can choose or type it, and typed as a number where it may be one', () => {
+    expect(pathsOf('Spec', SCHEMAS)).toEqual(['stage', 'workers.min', 'training.lr', 'training.fast']);
+    const either = { Spec: { properties: { step_s: { anyOf: [{ const: 'auto', type: 'string' }, { type: 'number' }] } } } };
+    expect(fieldAt('step_s', 'Spec', either)?.kind).toBe('number');
+  });
   it('is none where the service has none', () => expect(fieldAt('training.nothing', 'Spec', SCHEMAS)).toBeNull());
 });
 
@@ -39,6 +44,11 @@ describe('a draft', () => {
     expect(withValue(spec, 'workers.max', 4)).toMatchObject({ workers: { max: 4 } });
   });
   it('loses what is emptied, and objects with nothing left', () => expect(withValue(spec, 'training.steps', undefined)).toEqual({ model: 'gpt-tiny' }));
+  it('opens a short form when a part of it is changed', () => {
+    expect(withValue({ model: 'x', offload: 'cpu' }, 'offload.ratio', 0.5)).toEqual({ model: 'x', offload: { optimizer: 'cpu', ratio: 0.5 } });
+    expect(valueAt({ model: 'x', workers: 3 }, 'workers.max')).toBe(3);
+  });
+  it('of a job may begin at its checkpoint', () => expect(again({ model: 'x', name: null }, 'job-1@40')).toEqual({ model: 'x', from: 'job-1@40' }));
   it('is only read from an object', () => expect([parseSpec('[1]'), parseSpec('{'), parseSpec('{"model":"x"}')]).toEqual([null, null, { model: 'x' }]));
   it('comes back from the long form in short words', () =>
     expect(
@@ -79,7 +89,17 @@ describe('a plan', () => {
     expect(predictedOf(choice, () => false)).toBeNull();
     expect(predictedOf(undefined, () => true)).toBeNull();
   });
-  it('says which memory holds it', () => expect([smallestThatHolds(1), smallestThatHolds(2 ** 50)]).toEqual(['16 GiB', 'more than 141 GiB']));
+  it('says which memory holds it', () => expect([smallestThatHolds(1), smallestThatHolds(2 ** 50)]).toEqual(['16 GiB', 'no single accelerator']));
+});
+
+describe('the easiest way onto an accelerator', () => {
+  const of = (offload: string, workers: number, stage: number, device: number): PlanChoice => ({
+    stage, offload, workers, bytes_by_kind: { params: { device } }, states_bytes: device, total_bytes: device, elements_per_step: 1, fits: null, note: '',
+  });
+  const choices = [of('none', 2, 0, 100), of('none', 2, 3, 60), of('none', 1, 0, 120), of('cpu', 1, 0, 30)];
+  it.each([[200, 'none', 1, 0], [120, 'none', 2, 0], [70, 'none', 2, 3], [40, 'cpu', 1, 0]])('of %d bytes', (size, offload, workers, stage) =>
+    expect(easiestOn(choices, size)).toMatchObject({ offload, workers, stage }));
+  it('is none where nothing fits', () => expect(easiestOn(choices, 20)).toBeNull());
 });
 
 describe('curves over each other', () => {

@@ -6,13 +6,24 @@ type Fields = Record<string, unknown>;
 
 const isFields = (value: unknown): value is Fields => typeof value === 'object' && value !== null && !Array.isArray(value);
 
+/** What a short form says of its long one: `offload: cpu` is `offload: {optimizer: cpu}`. */
+const SHORT: Readonly<Record<string, readonly string[]>> = { offload: ['optimizer'], precision: ['params'], workers: ['min', 'max'] };
+
+function opened(spec: JobSpec, path: string): JobSpec {
+  const [name = '', ...rest] = path.split('.');
+  const said = spec[name];
+  const fields = SHORT[name];
+  if (!rest.length || !fields || said === undefined || isFields(said)) return spec;
+  return { ...spec, [name]: Object.fromEntries(fields.map((field) => [field, said])) };
+}
+
 export function valueAt(spec: JobSpec, path: string): unknown {
-  return path.split('.').reduce<unknown>((node, name) => (isFields(node) ? node[name] : undefined), spec);
+  return path.split('.').reduce<unknown>((node, name) => (isFields(node) ? node[name] : undefined), opened(spec, path));
 }
 
 /** A new spec; undefined takes the field out, and objects that became empty with it. */
 export function withValue(spec: JobSpec, path: string, value: unknown): JobSpec {
-  return changed(spec, path.split('.'), value) as JobSpec;
+  return changed(opened(spec, path), path.split('.'), value) as JobSpec;
 }
 
 function changed(node: unknown, [name = '', ...rest]: string[], value: unknown): Fields {
@@ -27,10 +38,17 @@ function changed(node: unknown, [name = '', ...rest]: string[], value: unknown):
 export function shortened(spec: JobSpec): JobSpec {
   const next = without(spec, (value) => value === null) as Fields;
   const { precision, offload, workers } = next as { precision?: unknown; offload?: unknown; workers?: unknown };
-  if (isFields(precision) && precision['reduce'] === 'fp32' && precision['buffers'] === 'fp32') next['precision'] = precision['params'];
+  // Only fp16 has a loss scale that could have been chosen.
+  if (isFields(precision) && precision['reduce'] === 'fp32' && precision['buffers'] === 'fp32' && precision['params'] !== 'fp16') next['precision'] = precision['params'];
   if (isFields(offload) && offload['params'] === undefined && offload['path'] === undefined && offload['ratio'] === 1) next['offload'] = offload['optimizer'];
   if (typeof workers === 'number') next['workers'] = { min: workers, max: workers };
   return next as JobSpec;
+}
+
+/** The spec of a job once more, beginning with `start` (JOB@STEP) where one is given. */
+export function again(spec: JobSpec, start: string | null): JobSpec {
+  const next = shortened(spec);
+  return start === null ? next : { ...next, from: start };
 }
 
 function without(value: unknown, drop: (value: unknown) => boolean): unknown {

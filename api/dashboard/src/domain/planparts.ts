@@ -25,10 +25,10 @@ export function partsOn(choice: PlanChoice, tier: string): { kind: MemoryKind; b
 }
 
 /** What the planner says of the kinds that have a metric here, so that the same things are compared; null where none has. */
-export function predictedOf(choice: PlanChoice | undefined, hasMetric: (name: string) => boolean): number | null {
+export function predictedOf(choice: PlanChoice | undefined, hasMetric: (name: string) => boolean, tier = 'device'): number | null {
   if (!choice) return null;
   const same = Object.entries(choice.bytes_by_kind).filter(([kind]) => hasMetric(`mem_${kind}_bytes`));
-  return same.length ? same.reduce((sum, [, tiers]) => sum + (tiers['device'] ?? 0), 0) : null;
+  return same.length ? same.reduce((sum, [, tiers]) => sum + (tiers[tier] ?? 0), 0) : null;
 }
 
 export const bytesOn = (choice: PlanChoice, tier: string): number => partsOn(choice, tier).reduce((sum, part) => sum + part.bytes, 0);
@@ -41,16 +41,28 @@ export const offloadsOf = (choices: readonly PlanChoice[]): string[] => [...new 
 export const sizesOf = (choices: readonly PlanChoice[]): number[] => [...new Set(choices.map((c) => c.workers))].sort((a, b) => a - b);
 export const stagesOf = (choices: readonly PlanChoice[]): number[] => [...new Set(choices.map((c) => c.stage))].sort((a, b) => a - b);
 
-/** Accelerators people have, for "what fits on which"; bytes as the makers sell them, less what a driver takes is not counted. */
-export const ACCELERATORS: readonly (readonly [string, number])[] = [
-  ['16 GiB', 16 * 2 ** 30],
-  ['24 GiB', 24 * 2 ** 30],
-  ['40 GiB', 40 * 2 ** 30],
-  ['80 GiB', 80 * 2 ** 30],
-  ['141 GiB', 141 * 2 ** 30],
+/** Memories that accelerators have, and some that have them; what a driver takes is not counted. */
+export const ACCELERATORS: readonly { name: string; example: string; bytes: number }[] = [
+  { name: '16 GiB', example: 'T4, V100', bytes: 16 * 2 ** 30 },
+  { name: '24 GiB', example: 'L4, A10', bytes: 24 * 2 ** 30 },
+  { name: '40 GiB', example: 'A100', bytes: 40 * 2 ** 30 },
+  { name: '80 GiB', example: 'A100, H100', bytes: 80 * 2 ** 30 },
+  { name: '141 GiB', example: 'H200', bytes: 141 * 2 ** 30 },
+  { name: '192 GiB', example: 'MI300X', bytes: 192 * 2 ** 30 },
 ];
+
+/** A tenth stays free for the allocator and what no formula sees. */
+const USABLE = 0.9;
 
 /** The smallest memory that holds it with a tenth to spare. */
 export function smallestThatHolds(bytes: number): string {
-  return ACCELERATORS.find(([, size]) => bytes <= 0.9 * size)?.[0] ?? 'more than 141 GiB';
+  return ACCELERATORS.find((one) => bytes <= USABLE * one.bytes)?.name ?? 'no single accelerator';
+}
+
+/** Without offload where that fits, then on the fewest workers, then at the lowest stage; null where nothing fits. */
+export function easiestOn(choices: readonly PlanChoice[], bytes: number): PlanChoice | null {
+  const fitting = choices.filter((choice) => bytesOn(choice, 'device') <= USABLE * bytes);
+  const offloads = offloadsOf(choices);
+  const rank = (c: PlanChoice): number[] => [offloads.indexOf(c.offload), c.workers, c.stage];
+  return fitting.sort((a, b) => rank(a).map((v, i) => v - (rank(b)[i] ?? 0)).find((d) => d !== 0) ?? 0)[0] ?? null;
 }

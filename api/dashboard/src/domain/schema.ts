@@ -51,7 +51,30 @@ export function fieldAt(path: string, root: string, schemas: Schemas): SpecField
   const choices = ways.map((way) => way['enum']).find(Array.isArray) as (string | number)[] | undefined;
   const base = { path, choices: choices ?? [], min: null, max: null, fallback };
   if (choices) return { ...base, kind: 'choice' };
-  const typed = ways.find((way) => ['integer', 'number', 'boolean', 'string'].includes(String(way['type']))) ?? {};
+  // A number that may also be said as a word (`auto`) is typed as either.
+  const typed = [/^(integer|number)$/, /^(boolean|string)$/].map((type) => ways.find((way) => type.test(String(way['type'])))).find(Boolean) ?? {};
   const kind = typed['type'] === 'string' ? 'text' : (typed['type'] as SpecField['kind'] | undefined);
   return { ...base, kind: kind ?? 'text', min: asNumber(typed['minimum']), max: asNumber(typed['maximum']) };
+}
+
+/** Objects of several kinds, which are written as JSON. */
+const WRITTEN: ReadonlySet<string> = new Set(['model', 'data', 'from', 'ds_config', 'name']);
+const DEEPEST = 4;
+
+/** Paths of everything that can be chosen or typed in one field, in the order of the schema. */
+export function pathsOf(root: string, schemas: Schemas): string[] {
+  return within(followed(schemas[root], schemas), '', schemas);
+}
+
+function within(node: SchemaNode, prefix: string, schemas: Schemas): string[] {
+  const properties = node['properties'];
+  if (!isNode(properties) || prefix.split('.').length > DEEPEST) return [];
+  return Object.entries(properties).flatMap(([name, inner]) => {
+    if (prefix === '' && WRITTEN.has(name)) return [];
+    const path = `${prefix}${name}`;
+    const ways = alternatives(followed(inner, schemas), schemas);
+    const object = ways.find((way) => isNode(way['properties']));
+    if (object) return within(object, `${path}.`, schemas);
+    return ways.some((way) => Array.isArray(way['enum']) || /^(integer|number|boolean|string)$/.test(String(way['type']))) ? [path] : [];
+  });
 }

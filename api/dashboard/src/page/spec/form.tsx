@@ -1,7 +1,7 @@
 /** The fields that most jobs set. What may stand in them comes from the service's own schema; all else is written as JSON. */
 
 import { valueAt, withValue } from '../../domain/draft';
-import { fieldAt, type SpecField } from '../../domain/schema';
+import { fieldAt, pathsOf, type SpecField } from '../../domain/schema';
 import { Loading } from '../../part/views';
 import type { Planner } from '../../store/planner';
 
@@ -65,7 +65,21 @@ export function SpecForm({ planner }: { planner: Planner }) {
       {GROUPS.map((group) => (
         <Fields key={group.title} group={group} planner={planner} />
       ))}
+      <OtherFields planner={planner} />
     </form>
+  );
+}
+
+/** Whatever else the service's schema has, under its own name: a new field of the service is here without a change to the page. */
+function OtherFields({ planner }: { planner: Planner }) {
+  const schemas = planner.schemas.value ?? {};
+  const above = new Set(GROUPS.flatMap((group) => group.fields.map(([path]) => path)));
+  const paths = pathsOf(ROOT, schemas).filter((path) => !above.has(path));
+  return (
+    <details class="other-fields">
+      <summary>All other fields</summary>
+      <Fields group={{ title: 'By the name they have in JSON', fields: paths.map((path) => [path, path] as const) }} planner={planner} />
+    </details>
   );
 }
 
@@ -136,7 +150,7 @@ function OneField({ field, label, unit, planner }: { field: SpecField; label: st
 function Input({ field, value, wrong, set }: { field: SpecField; value: unknown; wrong: boolean; set(value: unknown): void }) {
   const fallback = shortWord(field.fallback);
   if (field.kind === 'choice') {
-    const shown = typeof value === 'object' || value === undefined ? fallback : String(value);
+    const shown = value === undefined ? fallback : shortWord(value);
     const pick = (text: string): void => set(field.choices.find((choice) => String(choice) === text));
     return (
       <select value={shown} aria-invalid={wrong} onChange={(e) => pick(e.currentTarget.value)}>

@@ -20,12 +20,12 @@ export function SpecPage({ planning }: { planning: boolean }) {
   const title = planning ? 'Plan' : 'New job';
   useEffect(() => {
     document.title = `${title} · Elastane`;
-    void planner.load(query['spec'] ? null : (query['from'] ?? null));
+    void planner.load(query['spec'] ? null : (query['from'] ?? null), query['start'] ?? null);
     return () => planner.stop();
   }, [planner]);
   useSignalEffect(() => {
     const spec = JSON.stringify(planner.spec.value);
-    if (place.peek().route.page === 'plan' || place.peek().route.page === 'submit') queueMicrotask(() => setQuery({ spec, from: null }));
+    if (place.peek().route.page === 'plan' || place.peek().route.page === 'submit') queueMicrotask(() => setQuery({ spec, from: null, start: null }));
   });
   return (
     <section class="spec-page" aria-labelledby="spec-title">

@@ -2,7 +2,7 @@
 
 import { bytes, short, text } from '../../domain/format';
 import { KIND_LABEL, MEMORY_KINDS } from '../../domain/memory';
-import { bytesOn, offloadsOf, otherTiers, partsOn, sizesOf, smallestThatHolds, stagesOf } from '../../domain/planparts';
+import { ACCELERATORS, bytesOn, easiestOn, offloadsOf, otherTiers, partsOn, sizesOf, smallestThatHolds, stagesOf } from '../../domain/planparts';
 import { withValue } from '../../domain/draft';
 import type { Planner } from '../../store/planner';
 import type { Plan, PlanChoice } from '../../wire/plan';
@@ -67,6 +67,7 @@ function PlanBody({ plan, planner }: { plan: Plan; planner: Planner }) {
           </button>
         )}
       </div>
+      <Accelerators plan={plan} use={use} />
       {offloadsOf(plan.choices).map((offload) => (
         <Matrix key={offload} plan={plan} offload={offload} chosen={planner.spec.value.stage} use={use} />
       ))}
@@ -115,6 +116,51 @@ function Matrix({ plan, offload, chosen, use }: { plan: Plan; offload: string; c
         ))}
       </ul>
     </section>
+  );
+}
+
+/** What it takes on accelerators of each size. */
+function Accelerators({ plan, use }: { plan: Plan; use(choice: PlanChoice): void }) {
+  return (
+    <section class="panel" aria-labelledby="accelerators-title">
+      <h2 id="accelerators-title">On which accelerator</h2>
+      <div class="scroll-x" tabIndex={0} role="region" aria-label="Accelerators, by memory">
+        <table class="plain">
+          <thead>
+            <tr>
+              <th>Memory</th>
+              <th>Fits with</th>
+              <th class="num">Per rank</th>
+              <th class="num">Moved per step</th>
+            </tr>
+          </thead>
+          <tbody>
+            {ACCELERATORS.map((one) => {
+              const choice = easiestOn(plan.choices, one.bytes);
+              return (
+                <tr key={one.name}>
+                  <td>
+                    <b>{one.name}</b> <small>{one.example}</small>
+                  </td>
+                  <td>{choice ? <Easiest choice={choice} use={use} /> : <span class="bad-text">nothing planned here</span>}</td>
+                  <td class="num">{choice && text(bytes(bytesOn(choice, 'device')))}</td>
+                  <td class="num">{choice && `${short(choice.elements_per_step)} elements`}</td>
+                </tr>
+              );
+            })}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function Easiest({ choice, use }: { choice: PlanChoice; use(choice: PlanChoice): void }) {
+  return (
+    <button type="button" class="button quiet" onClick={() => use(choice)}>
+      stage {choice.stage}
+      {choice.offload !== 'none' && `, offload ${choice.offload}`} on {choice.workers} worker{choice.workers === 1 ? '' : 's'}
+    </button>
   );
 }
 
