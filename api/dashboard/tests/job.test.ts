@@ -4,7 +4,7 @@ import { matches } from '../src/domain/jobfilter';
 import { byNewest, isNotOlder } from '../src/domain/jobmerge';
 import { largest, stacksOf } from '../src/domain/memory';
 import { fraction, secondsLeft } from '../src/domain/progress';
-import { afterResize, shares, sharesText } from '../src/domain/share';
+import { shares, sharesText } from '../src/domain/share';
 import type { Job, RankMemory } from '../src/wire/job';
 
 const rank = (n: number, optimizer: number): RankMemory => ({
@@ -85,12 +85,6 @@ describe('memory', () => {
     expect(largest(stacksOf(memory, (r) => r < 2))?.rank).toBe(1);
     expect(stacksOf(memory).map((s) => s.rank)).toEqual([0, 1, 2]);
     expect(stacksOf(memory)[0]?.total).toBe(460);
-  });
-  it('scales only what the stage shards', () => {
-    const [stack] = stacksOf({ per_rank: [rank(0, 600)] });
-    expect(stack && afterResize(stack, 0, 2, 4)).toBe(760);
-    expect(stack && afterResize(stack, 1, 2, 4)).toBe(460);
-    expect(stack && afterResize(stack, 3, 2, 4)).toBe(385);
   });
 });
 

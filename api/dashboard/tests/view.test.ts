@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { brokenSteps, carriedColumn, columnAt, shownText, stepsOf } from '../src/domain/align';
-import { markersOf, sentence } from '../src/domain/marker';
-import { generationsOf } from '../src/domain/generations';
+import { markersOf, sentence, skipMarkers } from '../src/domain/marker';
+import { generationsOf, lanesOf } from '../src/domain/generations';
 import { cumulative } from '../src/domain/memory';
 import { hashOf, jobHash, parsePlace } from '../src/domain/route';
 import { rowWindow } from '../src/domain/rows';
@@ -60,6 +60,14 @@ describe('generations', () => {
       { generation: 2, workers: 3, from: 3, to: 9, since: 't3', until: 't9', rate: 60 },
     ]);
   });
+  it('fill the lanes of their ranks, with a cross where a worker was lost', () => {
+    const spans = generationsOf(seriesOf(at(2, 1, 2), at(9, 2, 1)), undefined);
+    const lost = { id: 1, kind: 'worker_lost', at: '', step: 2, generation: 1, message: 'Rank 1 was lost', payload: { rank: 1 } };
+    expect(lanesOf(spans, [lost])).toEqual([
+      { rank: 0, bars: [{ generation: 1, from: 1, to: 2 }, { generation: 2, from: 3, to: 9 }], losses: [] },
+      { rank: 1, bars: [{ generation: 1, from: 1, to: 2 }], losses: [{ step: 2, what: 'Rank 1 was lost' }] },
+    ]);
+  });
   it('are none before the first step', () => expect(generationsOf(undefined, undefined)).toEqual([]));
 });
 
@@ -97,6 +105,21 @@ describe('events', () => {
       ['resized', 'change', true],
       ['gpu_lost', 'bad', false],
     ]);
+  });
+});
+
+describe('marks', () => {
+  const event = { id: 1, at: '', generation: 1, step: 81 };
+  it('call a change of stage what it is, though it travels as one of scale', () => {
+    const bounds = { min: 1, max: 4 };
+    const [mark] = markersOf([{ ...event, kind: 'scaled', message: 'Scaled', payload: { from: bounds, to: bounds, from_stage: 2, to_stage: 3 } }]);
+    expect(mark).toMatchObject({ kind: 'stage_changed', tall: true, label: 'stage changed 2 → 3 · Scaled' });
+  });
+  it('are one per checkpoint, not one per line about it', () =>
+    expect(markersOf(['checkpoint_started', 'checkpoint_progress', 'checkpoint_saved'].map((kind) => ({ ...event, kind, payload: {} }))).map((m) => m.kind)).toEqual(['checkpoint_saved']));
+  it('are made where the count of skipped steps grows, and not again after a rollback', () => {
+    const counted = [point(1, 0), point(2, 1), point(3, 1), point(4, 0), point(5, 0), point(6, 3)];
+    expect(skipMarkers(counted).map((m) => [m.step, m.tall])).toEqual([[2, true], [6, true]]);
   });
 });
 

@@ -1,5 +1,6 @@
 /** The memberships of a job one after the other, read off the series of its workers. */
 
+import type { JobEvent } from '../wire/job';
 import { pointAt, type Series } from './series';
 
 export interface GenerationSpan {
@@ -28,4 +29,24 @@ function meanRate(rate: Series | undefined, span: GenerationSpan): number | null
   if (values.length) return values.reduce((sum, value) => sum + value, 0) / values.length;
   const near = pointAt(rate, span.to)?.value;
   return near !== undefined && Number.isFinite(near) ? near : null;
+}
+
+/** One rank through the generations: from which step to which it was filled, and where its worker was lost. */
+export interface Lane {
+  rank: number;
+  bars: readonly { generation: number; from: number; to: number }[];
+  losses: readonly { step: number; what: string }[];
+}
+
+/** Ranks are numbered from 0 without a hole, so a generation of n workers fills the first n lanes. */
+export function lanesOf(spans: readonly GenerationSpan[], events: readonly JobEvent[]): Lane[] {
+  const widest = spans.reduce((most, span) => Math.max(most, span.workers), 0);
+  const lost = events.filter((event) => event.kind === 'worker_lost' && event.step !== null);
+  return Array.from({ length: widest }, (_, rank) => ({
+    rank,
+    bars: spans.filter((span) => rank < span.workers).map(({ generation, from, to }) => ({ generation, from, to })),
+    losses: lost
+      .filter((event) => event.payload['rank'] === rank)
+      .map((event) => ({ step: event.step as number, what: event.message || `worker lost: ${String(event.payload['reason'] ?? '')}` })),
+  }));
 }

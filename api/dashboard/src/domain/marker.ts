@@ -1,6 +1,7 @@
 /** What an event looks like on a chart and in the timeline: a tone, a word and one sentence with its numbers. */
 
 import type { JobEvent } from '../wire/job';
+import type { Point } from '../wire/series';
 import { bytes, duration, text, whole } from './format';
 
 export type Tone = 'calm' | 'good' | 'change' | 'warn' | 'bad';
@@ -20,22 +21,42 @@ const TONES: Readonly<Record<string, Tone>> = {
   running: 'good',
   resumed: 'good',
   succeeded: 'good',
+  checkpoint_saved: 'good',
+  started_from: 'good',
   scaled: 'change',
   resizing: 'change',
   resized: 'change',
   stage_changed: 'change',
+  adopted: 'change',
   recovering: 'warn',
   recovered: 'warn',
   requeued: 'warn',
   step_skipped: 'warn',
   cancelling: 'warn',
   cancelled: 'warn',
-  attempt_lost: 'bad',
-  worker_lost: 'bad',
+  workers_missing: 'warn',
+  checkpoint_dropped: 'warn',
+  checkpoint_passed_over: 'warn',
+  worker_hung: 'bad',
   failed: 'bad',
 };
 
-const TALL: ReadonlySet<string> = new Set(['resized', 'worker_lost', 'attempt_lost', 'recovered', 'failed', 'resumed', 'stage_changed', 'step_skipped']);
+const TALL: ReadonlySet<string> = new Set([
+  ...['resized', 'resumed', 'stage_changed', 'adopted', 'recovered', 'step_skipped', 'started_from'],
+  ...['worker_lost', 'worker_hung', 'worker_crashed', 'collective_failed', 'attempt_lost', 'failed'],
+  ...['checkpoint_failed', 'checkpoint_passed_over'],
+]);
+
+/** Said many times on the way to a checkpoint, which is marked itself: lines of the timeline, but no marks. */
+const UNMARKED: ReadonlySet<string> = new Set(['checkpoint_started', 'checkpoint_progress', 'fact_dropped']);
+
+/** A change of stage travels as one of scale. */
+export const kindOf = (event: JobEvent): string => (stagesOf(event) ? 'stage_changed' : event.kind);
+
+function stagesOf(event: JobEvent): string | null {
+  const { from_stage: from, to_stage: to } = event.payload ?? {};
+  return to === undefined ? null : `${String(from)} → ${String(to)}`;
+}
 
 export const toneOf = (kind: string): Tone => TONES[kind] ?? (/lost|fail|error|refus|crash/.test(kind) ? 'bad' : 'calm');
 
@@ -70,6 +91,8 @@ function detail(name: string, value: unknown): string | null {
 /** "resized 2 → 3 workers · pause 420 ms · 1.20 MiB moved" */
 export function sentence(event: JobEvent): string {
   const { from, to, reason } = event.payload ?? {};
+  const stages = stagesOf(event);
+  if (stages) return `${nameOf(kindOf(event))} ${stages} · ${event.message ?? ''}`;
   const change = sizeOf(from) && sizeOf(to) ? ` ${sizeOf(from)} → ${sizeOf(to)} workers` : '';
   // The service's own sentence says it all; what it has none for is told from the numbers.
   if (event.message && !change) return `${nameOf(event.kind)} · ${event.message}`;
@@ -87,13 +110,21 @@ export const longTexts = (event: JobEvent): [string, string][] =>
 
 export function markersOf(events: readonly JobEvent[]): Marker[] {
   return events
-    .filter((event) => event.step !== null && event.step !== undefined)
-    .map((event) => ({
-      step: event.step as number,
-      kind: event.kind,
-      tone: toneOf(event.kind),
-      tall: TALL.has(event.kind),
-      label: sentence(event),
-      eventId: String(event.id),
-    }));
+    .filter((event) => event.step !== null && event.step !== undefined && !UNMARKED.has(event.kind))
+    .map((event) => mark(kindOf(event), event.step as number, sentence(event), String(event.id)));
+}
+
+const mark = (kind: string, step: number, label: string, eventId: string): Marker => ({ step, kind, tone: toneOf(kind), tall: TALL.has(kind), label, eventId });
+
+/** Steps that touched no state, read off the series that counts them; a bucket of several is marked at its end. */
+export function skipMarkers(counted: readonly Point[]): Marker[] {
+  let known = 0;
+  const found: Marker[] = [];
+  for (const point of counted) {
+    const more = point.value - known;
+    if (more > 0) found.push(mark('step_skipped', point.step, `${more === 1 ? 'a step' : `${more} steps`} skipped: a gradient was not finite`, `skip-${point.step}`));
+    // A rollback takes skipped steps back as well.
+    if (Number.isFinite(point.value)) known = point.value;
+  }
+  return found;
 }

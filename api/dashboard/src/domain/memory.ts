@@ -44,6 +44,9 @@ export interface RankStack {
   total: number;
   predicted: number | null;
   process: number | null;
+  /** Of the parts, what is offloaded. */
+  host: number;
+  nvme: number;
 }
 
 export function stackOf(memory: RankMemory): RankStack {
@@ -54,6 +57,8 @@ export function stackOf(memory: RankMemory): RankStack {
     total: parts.reduce((sum, part) => sum + part.bytes, 0),
     predicted: memory.predicted_bytes,
     process: memory.process_bytes,
+    host: memory.host_bytes ?? 0,
+    nvme: memory.nvme_bytes ?? 0,
   };
 }
 
@@ -68,6 +73,8 @@ export function rankMemory(rank: number, bytesOf: (metric: string) => number | n
     gathered_peak_bytes: bytesOf('mem_gathered_peak_bytes'),
     process_bytes: bytesOf('mem_process_bytes'),
     predicted_bytes: bytesOf('mem_predicted_bytes'),
+    host_bytes: bytesOf('mem_host_bytes'),
+    nvme_bytes: bytesOf('mem_nvme_bytes'),
   };
 }
 

@@ -5,11 +5,12 @@ import { useEffect, useRef } from 'preact/hooks';
 
 export interface DialogProps {
   title: string;
-  confirm: string;
+  /** Without it there is nothing to confirm, only to close. */
+  confirm?: string;
   danger?: boolean;
   busy?: boolean;
   disabled?: boolean;
-  onConfirm(): void;
+  onConfirm?(): void;
   onClose(): void;
   children: ComponentChildren;
 }
@@ -27,18 +28,20 @@ export function Dialog(props: DialogProps) {
         method="dialog"
         onSubmit={(event) => {
           event.preventDefault();
-          props.onConfirm();
+          props.onConfirm?.();
         }}
       >
         <h2 id="dialog-title">{props.title}</h2>
         {props.children}
         <div class="dialog-actions">
           <button type="button" class="button" onClick={props.onClose}>
-            Keep as it is
+            {props.confirm ? 'Keep as it is' : 'Close'}
           </button>
-          <button type="submit" class={props.danger ? 'button danger' : 'button primary'} disabled={props.busy || props.disabled}>
-            {props.busy ? 'Asking…' : props.confirm}
-          </button>
+          {props.confirm && (
+            <button type="submit" class={props.danger ? 'button danger' : 'button primary'} disabled={props.busy || props.disabled}>
+              {props.busy ? 'Asking…' : props.confirm}
+            </button>
+          )}
         </div>
       </form>
     </dialog>

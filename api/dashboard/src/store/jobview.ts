@@ -3,11 +3,13 @@
 import { batch, computed, signal } from '@preact/signals';
 import { withChange, withSamples, type JobChange } from '../domain/jobchange';
 import { isNotOlder } from '../domain/jobmerge';
-import { markersOf } from '../domain/marker';
+import { markersOf, skipMarkers } from '../domain/marker';
 import { KIND_METRIC, MEMORY_KINDS, rankMemory, stackOf, stacksOf, type RankStack } from '../domain/memory';
 import { predictedOf } from '../domain/planparts';
 import { adopt, append, emptySeries, keyOf, lastPoint, type Series } from '../domain/series';
+import { restingOf, TIER_IN_PLAN, type Tier } from '../domain/tiers';
 import type { Job, JobEvent, Worker } from '../wire/job';
+import type { PlanChoice } from '../wire/plan';
 import { asProblem, type Problem } from '../wire/problem';
 import { getEvents, getJob, getMetrics, getWorkers } from '../wire/rest';
 import { toPoint, type SampleItem, type SeriesAnswer } from '../wire/series';
@@ -15,8 +17,8 @@ import { Detail } from './detail';
 import { follow } from './feed';
 import { Prediction } from './prediction';
 
-export const GROUP_METRICS = 'loss,grad_norm,lr,tokens_per_s,step_s,compute_s,comm_s,data_s,optimizer_s,workers,mfu,skipped_steps';
-export const MEMORY_METRICS = [...MEMORY_KINDS.map((kind) => KIND_METRIC[kind]), 'mem_process_bytes', 'mem_predicted_bytes'].join(',');
+export const GROUP_METRICS = 'grad_norm,lr,tokens_per_s,step_s,compute_s,comm_s,data_s,optimizer_s,workers,mfu,skipped_steps';
+export const MEMORY_METRICS = [...MEMORY_KINDS.map((kind) => KIND_METRIC[kind]), 'mem_process_bytes', 'mem_predicted_bytes', 'mem_host_bytes', 'mem_nvme_bytes'].join(',');
 const GROUP_POINTS = 1000;
 const MEMORY_POINTS = 240;
 const DRAW_EVERY_MS = 200;
@@ -29,7 +31,8 @@ export class JobView {
   readonly metricsLoaded = signal(false);
   /** Grows, a few times a second at most, when a series has changed. */
   readonly version = signal(0);
-  readonly markers = computed(() => markersOf(this.events.value));
+  private readonly skips = computed(() => (this.version.value, skipMarkers(this.get('skipped_steps')?.points ?? [])));
+  readonly markers = computed(() => [...markersOf(this.events.value), ...this.skips.value]);
   readonly series = new Map<string, Series>();
   private drawTimer: ReturnType<typeof setTimeout> | undefined;
   private fetching = 0;
@@ -40,7 +43,7 @@ export class JobView {
   private readonly prediction = new Prediction();
 
   constructor(readonly id: string) {
-    this.detail = new Detail(id, `${GROUP_METRICS},${MEMORY_METRICS}`);
+    this.detail = new Detail(id, `loss,${GROUP_METRICS},${MEMORY_METRICS}`);
   }
 
   start(): () => void {
@@ -93,9 +96,25 @@ export class JobView {
   }
 
   /** The planner's bytes of a rank at this number of workers, of the kinds that are measured here. */
-  predicted(workers: number): number | null {
-    return predictedOf(this.prediction.of(workers), (metric) => this.ranksOf(metric).length > 0);
+  predicted(workers: number, tier: Tier = 'device'): number | null {
+    return predictedOf(this.prediction.of(workers), (metric) => this.ranksOf(metric).length > 0, TIER_IN_PLAN[tier]);
   }
+
+  /** The planner's line for this number of workers; asked for the first time it is wanted. */
+  planned(workers: number): PlanChoice | undefined {
+    const job = this.job.value;
+    if (job) this.prediction.want(job.spec, job.stage, [workers]);
+    return this.prediction.of(workers);
+  }
+
+  /** Tiers that hold something of any rank. */
+  tiers(): Tier[] {
+    const holds = (name: string): boolean => this.ranksOf(name).some((rank) => this.get(name, rank)?.points.some((p) => p.max > 0));
+    return ['device', ...(holds('mem_host_bytes') ? ['host' as const] : []), ...(holds('mem_nvme_bytes') ? ['nvme' as const] : [])];
+  }
+
+  readonly capacity = computed(() => this.prediction.capacity.value);
+  readonly resting = computed(() => (this.job.value ? restingOf(this.job.value.spec, this.job.value.stage) : {}));
 
   last(name: string): number | null {
     return lastPoint(this.get(name))?.value ?? null;
@@ -136,14 +155,18 @@ export class JobView {
     this.workers.value = (await getWorkers(this.id)).items;
   }
 
+  /** The loss by itself: the first chart does not wait for the others. */
   private async fetchSeries(): Promise<void> {
-    const take = (answer: { series: SeriesAnswer[] }): void => answer.series.forEach((s) => this.adopt(s));
+    const take = (answer: { series: SeriesAnswer[] }): void => {
+      answer.series.forEach((s) => this.adopt(s));
+      this.metricsLoaded.value = true;
+      this.changed();
+    };
     await Promise.all([
+      getMetrics(this.id, { names: 'loss', points: GROUP_POINTS }).then(take),
       getMetrics(this.id, { names: GROUP_METRICS, points: GROUP_POINTS }).then(take),
       getMetrics(this.id, { names: MEMORY_METRICS, points: MEMORY_POINTS }).then(take),
     ]);
-    this.metricsLoaded.value = true;
-    this.changed();
   }
 
   private adopt(answer: SeriesAnswer): void {

@@ -1,7 +1,7 @@
 /** The spec being written and what the service says to it, asked a moment after the last key. */
 
 import { signal } from '@preact/signals';
-import { shortened } from '../domain/draft';
+import { again } from '../domain/draft';
 import type { Schemas } from '../domain/schema';
 import type { JobSpec } from '../wire/job';
 import type { DryRun } from '../wire/plan';
@@ -31,12 +31,13 @@ export class Planner {
     if (start) this.spec.value = start;
   }
 
-  async load(fromJob: string | null): Promise<void> {
+  /** `start`: JOB@STEP, the checkpoint that the new job begins with. */
+  async load(fromJob: string | null, start: string | null): Promise<void> {
     void getOpenApi()
       .then((document) => (this.schemas.value = document.components.schemas))
       .catch((error: unknown) => (this.problem.value = asProblem(error)));
     try {
-      if (fromJob) this.spec.value = shortened((await getJob(fromJob)).spec);
+      if (fromJob) this.spec.value = again((await getJob(fromJob)).spec, start);
     } catch (error) {
       this.problem.value = asProblem(error);
     }

@@ -3,10 +3,13 @@
 import { signal } from '@preact/signals';
 import type { JobSpec } from '../wire/job';
 import type { PlanChoice } from '../wire/plan';
+import { offloadLabel } from '../domain/tiers';
 import { makePlan } from '../wire/rest';
 
 export class Prediction {
   private readonly found = signal<ReadonlyMap<number, PlanChoice>>(new Map());
+  /** Bytes that a worker has; null where nobody says. */
+  readonly capacity = signal<number | null>(null);
   private readonly asked = new Set<number>();
 
   of(workers: number): PlanChoice | undefined {
@@ -24,7 +27,9 @@ export class Prediction {
 
   private async ask(spec: JobSpec, stage: number | string | null, workers: number): Promise<void> {
     const plan = await makePlan(spec).catch(() => null);
-    const choice = plan?.choices.find((one) => one.workers === workers && one.stage === Number(stage));
+    this.capacity.value = plan?.capacity_bytes ?? this.capacity.value;
+    const offload = offloadLabel(spec);
+    const choice = plan?.choices.find((one) => one.workers === workers && one.stage === Number(stage) && one.offload === offload);
     if (choice) this.found.value = new Map(this.found.value).set(workers, choice);
   }
 }

@@ -32,6 +32,9 @@ export interface RankMemory {
   gathered_peak_bytes: number | null;
   process_bytes: number | null;
   predicted_bytes: number | null;
+  /** Of the kinds above, what is offloaded. */
+  host_bytes?: number | null;
+  nvme_bytes?: number | null;
 }
 
 export interface JobSpec {
@@ -84,6 +87,20 @@ export interface Worker {
   node: string | null;
   device: string | null;
   state: string;
+}
+
+/** Why a job has the workers it has. */
+export interface Explanation {
+  state: JobState;
+  reason: string;
+  /** With numbers, to be read in order. */
+  sentences: string[];
+  slot_kind: string;
+  needs_slots: number;
+  slots: number;
+  slots_free: number;
+  /** Who holds slots or comes first. */
+  ahead: { job_id: string; name: string | null; priority: number; slots: number }[];
 }
 
 export interface Page<T> {

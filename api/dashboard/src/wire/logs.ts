@@ -7,13 +7,3 @@ export interface LogLine {
   text: string;
   attempt: number;
 }
-
-export interface Checkpoint {
-  step: number;
-  uri: string;
-  size_bytes: number;
-  files: number;
-  duration_s: number;
-  attempt: number;
-  at: string;
-}

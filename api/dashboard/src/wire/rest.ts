@@ -1,8 +1,9 @@
 /** Every request the page makes, one function each. Addresses are relative, so a proxy's prefix is kept. */
 
+import type { Checkpoint, Verified } from './checkpoint';
 import type { Cluster } from './cluster';
-import type { Job, JobEvent, JobSpec, Page, Worker } from './job';
-import type { Checkpoint, LogLine } from './logs';
+import type { Explanation, Job, JobEvent, JobSpec, Page, Worker } from './job';
+import type { LogLine } from './logs';
 import type { DryRun, Plan } from './plan';
 import { asProblem, Problem, problemFrom } from './problem';
 import type { SeriesAnswer } from './series';
@@ -62,6 +63,11 @@ export const dryRun = (spec: JobSpec): Promise<DryRun> => request('POST', 'v1/jo
 export const getCluster = (): Promise<Cluster> => get('v1/cluster');
 export const getCheckpoints = (id: string): Promise<{ items: Checkpoint[] }> => get(at(id, '/checkpoints'));
 export const takeCheckpoint = (id: string): Promise<unknown> => request('POST', at(id, '/checkpoints'));
+export const verifyCheckpoint = (id: string, step: number): Promise<Verified> => request('POST', at(id, `/checkpoints/${step}/verify`));
+export const pinCheckpoint = (id: string, step: number, pinned: boolean): Promise<Checkpoint> =>
+  request('POST', at(id, `/checkpoints/${step}/${pinned ? 'pin' : 'unpin'}`));
+export const deleteCheckpoint = (id: string, step: number): Promise<void> => request('DELETE', at(id, `/checkpoints/${step}`));
+export const explainJob = (id: string): Promise<Explanation> => get(at(id, '/explain'));
 export const getLogs = (
   id: string,
   query: { after: number; limit: number; rank?: number | null },

@@ -1,13 +1,15 @@
 /** The charts of a job on one axis of steps: one pointer, one zoom, one set of markers for all. */
 
-import { computed, useComputed, useSignal, useSignalEffect } from '@preact/signals';
+import { computed, useComputed, useSignal, useSignalEffect, type ReadonlySignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
-import { Plot, type PlotProps } from '../../chart/plot';
+import { Plot, type PlotContent, type PlotProps } from '../../chart/plot';
+import { TIER_LABEL, TIERS, type Tier } from '../../domain/tiers';
 import { windowText, parseWindow, type StepWindow } from '../../domain/zoom';
 import type { JobView } from '../../store/jobview';
 import { place, setQuery } from '../../store/place';
 import { MemoryPanel } from './memory';
-import { lossContent, lineContent, memoryContent, stepTimeContent, workersContent } from './content';
+import { lossContent, lineContent, stepTimeContent, workersContent } from './content';
+import { memoryContent } from './memorycontent';
 import { bytes, duration, figure, short, text, tick } from '../../domain/format';
 
 const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
@@ -37,7 +39,7 @@ export function Charts({ view }: { view: JobView }) {
       loss: computed(() => lossContent(view, smoothing.value)),
       rate: computed(() => lineContent(view, 'tokens_per_s', 'tokens/s', '--series-2', (v) => `${short(v)} tokens/s`)),
       time: computed(() => stepTimeContent(view)),
-      memory: computed(() => memoryContent(view, rank.value)),
+      memory: Object.fromEntries(TIERS.map((tier) => [tier, computed(() => memoryContent(view, rank.value, tier))])) as Record<Tier, ReadonlySignal<PlotContent>>,
       workers: computed(() => workersContent(view)),
       norm: computed(() => lineContent(view, 'grad_norm', 'gradient norm', '--series-4', figure)),
       lr: computed(() => lineContent(view, 'lr', 'learning rate', '--series-5', figure)),
@@ -90,7 +92,9 @@ export function Charts({ view }: { view: JobView }) {
           <Plot title="Loss" axis={tick} log={log} content={contents.loss} {...frame} />
         </div>
         <Plot title="Throughput" axis={short} fromZero content={contents.rate} {...frame} />
-        <Plot title={`Memory of rank ${rank.value}`} axis={byteAxis} ticks={BYTE_TICKS} fromZero content={contents.memory} {...frame} />
+        {view.tiers().map((tier) => (
+          <Plot key={tier} title={memoryTitle(rank.value, tier)} axis={byteAxis} ticks={BYTE_TICKS} fromZero content={contents.memory[tier]} {...frame} />
+        ))}
         <Plot title="Step time" axis={timeAxis} fromZero content={contents.time} {...frame} />
         <Plot title="Workers" axis={String} ticks={WHOLE_TICKS} fromZero content={contents.workers} {...frame} />
         <Plot title="Gradient norm" axis={tick} content={contents.norm} {...frame} />
@@ -106,6 +110,7 @@ function Mfu(props: Pick<PlotProps, 'content' | 'markers' | 'view' | 'onZoom'>) 
   return <Plot title="MFU" axis={(v) => `${(100 * v).toFixed(0)} %`} fromZero {...props} />;
 }
 
+const memoryTitle = (rank: number, tier: Tier): string => (tier === 'device' ? `Memory of rank ${rank}` : `Memory of rank ${rank} ${TIER_LABEL[tier]}`);
 const byteAxis = (value: number): string => text(bytes(value)).replace(/\.0+ /, ' ');
 const timeAxis = (value: number): string => duration(value).replace(/\.0+ /, ' ');
 /** Powers of two, so that the axis says 4, 8, 12 MiB. */

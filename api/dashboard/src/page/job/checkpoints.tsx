@@ -1,41 +1,33 @@
-/** Whole checkpoints, newest first, and one now. */
+/** Whole checkpoints, newest first, one now, and what can be done with one. */
 
 import { useSignal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
-import { bytes, duration, text, whole } from '../../domain/format';
-import { Moment } from '../../part/moment';
+import { useEffect, useMemo } from 'preact/hooks';
 import type { JobView } from '../../store/jobview';
-import { say, sayProblem } from '../../store/notice';
-import type { Checkpoint } from '../../wire/logs';
-import { getCheckpoints, takeCheckpoint } from '../../wire/rest';
+import { CheckpointList } from '../../store/checkpoints';
+import { isEnded } from '../../wire/job';
+import { CheckpointDialog, type Asked } from './checkpointdialog';
+import { CheckpointRow } from './checkpointrow';
 
 export function CheckpointsPanel({ view }: { view: JobView }) {
-  const items = useSignal<readonly Checkpoint[] | null>(null);
-  const saved = view.events.value.filter((event) => event.kind === 'checkpoint_saved').length;
-  useEffect(() => {
-    getCheckpoints(view.id).then(
-      (answer) => (items.value = answer.items),
-      (error: unknown) => sayProblem('The checkpoints could not be read', error),
-    );
-  }, [view, saved]);
-  const take = (): void => {
-    takeCheckpoint(view.id).then(
-      () => say('A checkpoint is taken as soon as the step allows'),
-      (error: unknown) => sayProblem('No checkpoint was asked for', error),
-    );
-  };
+  const list = useMemo(() => new CheckpointList(view.id), [view]);
+  const asked = useSignal<Asked | null>(null);
+  const told = view.events.value.filter((event) => /^checkpoint_(saved|deleted)$/.test(event.kind)).length;
+  useEffect(() => void list.load(), [list, told]);
+  const items = list.items.value;
+  const job = view.job.value;
+  const kept = job !== null && !isEnded(job.state) ? items?.[0]?.step : undefined;
   return (
     <section class="panel" aria-labelledby="checkpoints-title">
       <div class="panel-head">
         <h2 id="checkpoints-title">Checkpoints</h2>
-        <button type="button" class="button" disabled={view.job.value?.state !== 'running'} onClick={take}>
+        <button type="button" class="button" disabled={job?.state !== 'running'} onClick={() => list.take()}>
           Take one now
         </button>
       </div>
-      {items.value?.length === 0 && <p class="hint">None is kept yet.</p>}
-      {items.value && items.value.length > 0 && (
+      {items?.length === 0 && <p class="hint">None is kept yet.</p>}
+      {items && items.length > 0 && (
         <div class="scroll-x" tabIndex={0} role="region" aria-label="Checkpoints, newest first">
-          <table class="plain">
+          <table class="plain checkpoints">
             <thead>
               <tr>
                 <th class="num">Step</th>
@@ -43,28 +35,21 @@ export function CheckpointsPanel({ view }: { view: JobView }) {
                 <th class="num">Files</th>
                 <th class="num">Took</th>
                 <th>Saved</th>
-                <th>Where</th>
+                <th>Checked</th>
+                <th>
+                  <span class="hidden">Actions</span>
+                </th>
               </tr>
             </thead>
             <tbody>
-              {items.value.map((one) => (
-                <tr key={one.step}>
-                  <td class="num">{whole(one.step)}</td>
-                  <td class="num">{text(bytes(one.size_bytes))}</td>
-                  <td class="num">{one.files}</td>
-                  <td class="num">{duration(one.duration_s)}</td>
-                  <td>
-                    <Moment at={one.at} />
-                  </td>
-                  <td>
-                    <code>{one.uri}</code>
-                  </td>
-                </tr>
+              {items.map((one) => (
+                <CheckpointRow key={one.step} one={one} list={list} needed={one.step === kept} ask={(what) => (asked.value = { what, one })} />
               ))}
             </tbody>
           </table>
         </div>
       )}
+      {asked.value && <CheckpointDialog asked={asked.value} list={list} onClose={() => (asked.value = null)} />}
     </section>
   );
 }

@@ -3,13 +3,13 @@
 import type { Layer } from '../../chart/options';
 import type { PlotContent, Reading } from '../../chart/plot';
 import { brokenSteps, carriedColumn, columnAt, shownText, stepsOf, type Column } from '../../domain/align';
-import { bytes, duration, figure, text } from '../../domain/format';
-import { cumulative, KIND_METRIC, KIND_SHORT, MEMORY_KINDS } from '../../domain/memory';
+import { duration, figure } from '../../domain/format';
+import { cumulative } from '../../domain/memory';
 import { pointAt, type Series } from '../../domain/series';
 import { smooth } from '../../domain/smooth';
 import type { JobView } from '../../store/jobview';
 
-const at = (series: Series | undefined, step: number | null): number | null => {
+export const at = (series: Series | undefined, step: number | null): number | null => {
   const point = step === null ? series?.points.at(-1) : pointAt(series, step);
   return point ? point.value : null;
 };
@@ -125,33 +125,6 @@ export function stepTimeContent(view: JobView): PlotContent {
       const value = at(whole, step);
       const total: Reading[] = value === null ? [] : [{ label: 'step', text: duration(value), ink: '--ink' }];
       return [...total, ...readSlabs(slabs, step, duration)];
-    },
-  };
-}
-
-/** One rank by kind, with what the planner predicted as a dashed line. */
-export function memoryContent(view: JobView, rank: number): PlotContent {
-  void view.version.value;
-  const slabs: Slab[] = MEMORY_KINDS.map((kind) => ({
-    key: kind,
-    label: KIND_SHORT[kind],
-    ink: `--kind-${kind}`,
-    series: view.drawn(KIND_METRIC[kind], rank),
-  })).filter((slab) => slab.series);
-  const predicted = view.drawn('mem_predicted_bytes', rank);
-  const steps = stepsOf([...slabs.map((s) => s.series), predicted]);
-  // A service that does not record the prediction is asked for its plan of each size.
-  const plannedAt = (step: number | null): number | null => (predicted ? at(predicted, step) : view.predicted(at(view.drawn('workers'), step) ?? 0));
-  const { layers, columns } = stacked(slabs, steps, { stairs: 'on' });
-  const say = (v: number): string => text(bytes(v));
-  return {
-    layers: [...layers, { key: 'predicted', ink: '--ink', width: 1.5, dash: [5, 4], stairs: 'on' }],
-    data: [steps, ...columns, steps.map((step) => plannedAt(step))] as PlotContent['data'],
-    note: shownText(slabs[0]?.series),
-    read: (step) => {
-      const value = plannedAt(step);
-      const plan: Reading[] = value === null ? [] : [{ label: 'predicted', text: say(value), ink: '--ink', dashed: true }];
-      return [...readSlabs(slabs, step, say), ...plan];
     },
   };
 }

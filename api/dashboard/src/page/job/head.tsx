@@ -1,15 +1,18 @@
 /** Name, state, the reason in words, and the actions that are legal now. */
 
 import { useSignal } from '@preact/signals';
+import { effectOfDelete, effectOfEnd, effectOfResume, type Effect, type Known } from '../../domain/effect';
 import { capital } from '../../domain/format';
 import { modelLabel } from '../../domain/jobfilter';
 import { hashOf } from '../../domain/route';
 import { StateBadge } from '../../part/badge';
 import { Dialog } from '../../part/dialog';
+import type { JobView } from '../../store/jobview';
 import { say, sayProblem } from '../../store/notice';
 import { go } from '../../store/place';
 import { isEnded, titleOf, type Job } from '../../wire/job';
 import { actOnJob, deleteJob, type Verb } from '../../wire/rest';
+import { EffectLines, useKnown } from './effect';
 import { ScaleDialog } from './scale';
 
 type Action = Verb | 'delete';
@@ -22,7 +25,7 @@ const EFFECT: Record<Action, string> = {
   delete: 'The job, its history and its checkpoints are removed. Nothing brings them back.',
 };
 
-export function JobHead({ job }: { job: Job }) {
+export function JobHead({ job, view }: { job: Job; view: JobView }) {
   const asked = useSignal<Asked>(null);
   const close = (): void => void (asked.value = null);
   return (
@@ -49,7 +52,7 @@ export function JobHead({ job }: { job: Job }) {
           Run again…
         </a>
       </div>
-      {asked.value === 'scale' && <ScaleDialog job={job} onClose={close} />}
+      {asked.value === 'scale' && <ScaleDialog job={job} view={view} onClose={close} />}
       {asked.value !== null && asked.value !== 'scale' && <ActionDialog job={job} action={asked.value} onClose={close} />}
     </header>
   );
@@ -64,6 +67,7 @@ function legal(job: Job): Exclude<Asked, null>[] {
 
 function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onClose(): void }) {
   const busy = useSignal(false);
+  const known = useKnown(job.id);
   const run = async (): Promise<void> => {
     busy.value = true;
     try {
@@ -85,6 +89,12 @@ function ActionDialog({ job, action, onClose }: { job: Job; action: Action; onCl
       onClose={onClose}
     >
       <p>{EFFECT[action]}</p>
+      <EffectLines lines={linesOf(job, action, known.value)} />
     </Dialog>
   );
+}
+
+function linesOf(job: Job, action: Action, known: Known): Effect[] {
+  if (action === 'delete') return effectOfDelete(known);
+  return action === 'resume' ? effectOfResume(job, known) : effectOfEnd(job, action, known);
 }

@@ -14,6 +14,7 @@ import { LogsPanel } from './logs';
 import { SpecPanel } from './spec';
 import { Stats } from './stats';
 import { Timeline } from './timeline';
+import { WhyPanel } from './why';
 import { WorkersPanel } from './workers';
 
 const TABS = [
@@ -45,8 +46,9 @@ export function JobPage({ id }: { id: string }) {
   }
   return (
     <section class="job" aria-labelledby="job-title">
-      <JobHead job={job} />
+      <JobHead job={job} view={view} />
       <Stats job={job} view={view} />
+      <WhyPanel job={job} />
       <Tabs id={id} events={view.events.value.length} workers={view.workers.value.length} />
       <Tab view={view} />
     </section>

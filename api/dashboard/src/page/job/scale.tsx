@@ -1,15 +1,16 @@
 /** Another number of workers: chosen by a slider, its effect said before it is asked for. */
 
 import { useSignal } from '@preact/signals';
-import { bytes, text } from '../../domain/format';
-import { isPresent, largest, stacksOf } from '../../domain/memory';
-import { afterResize, sharesText } from '../../domain/share';
+import { effectOfScale } from '../../domain/effect';
 import { Dialog } from '../../part/dialog';
+import type { JobView } from '../../store/jobview';
 import { say, sayProblem } from '../../store/notice';
 import { titleOf, type Job } from '../../wire/job';
 import { scaleJob } from '../../wire/rest';
+import { EffectLines, useKnown } from './effect';
 
-export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
+export function ScaleDialog({ job, view, onClose }: { job: Job; view: JobView; onClose(): void }) {
+  const known = useKnown(job.id);
   const { actual, desired } = job.workers;
   const [min, max] = reach(job);
   const wanted = useSignal(Math.min(max, Math.max(min, desired || actual || min)));
@@ -33,7 +34,7 @@ export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
         <input type="range" min={min} max={max} step={1} value={wanted.value} onInput={(e) => (wanted.value = Number(e.currentTarget.value))} />
         <output>{wanted.value}</output>
       </label>
-      <Effect job={job} to={wanted.value} />
+      <EffectLines lines={effectOfScale(job, wanted.value, view.planned(actual), view.planned(wanted.value), known.value)} />
       {min === max && <p class="hint">This job has a fixed size of {min}. Submit it with bounds, as in workers: {'{min: 1, max: 4}'}, to scale it.</p>}
     </Dialog>
   );
@@ -43,37 +44,4 @@ export function ScaleDialog({ job, onClose }: { job: Job; onClose(): void }) {
 function reach(job: Job): [number, number] {
   const asked = job.spec.workers as { min?: number; max?: number } | undefined;
   return [Math.min(job.workers.min, asked?.min ?? 1), Math.max(job.workers.max, asked?.max ?? 1)];
-}
-
-function Effect({ job, to }: { job: Job; to: number }) {
-  const { batch_size, micro_batch_size } = job.spec.training ?? {};
-  const micro = batch_size && micro_batch_size ? Math.floor(batch_size / micro_batch_size) : null;
-  const worst = largest(stacksOf(job.memory, isPresent(job)));
-  const from = job.workers.actual;
-  return (
-    <dl class="effect">
-      <div>
-        <dt>Workers</dt>
-        <dd>
-          {from} → <b>{to}</b>
-        </dd>
-      </div>
-      {micro !== null && (
-        <div>
-          <dt>Micro-batches of a step</dt>
-          <dd>
-            {micro} shared as <b>{sharesText(micro, to)}</b>; batch, order and loss stay the same
-          </dd>
-        </div>
-      )}
-      {worst && from > 0 && (
-        <div>
-          <dt>Memory of the fullest rank</dt>
-          <dd>
-            {text(bytes(worst.total))} → about <b>{text(bytes(afterResize(worst, job.stage, from, to)))}</b> at stage {job.stage}
-          </dd>
-        </div>
-      )}
-    </dl>
-  );
 }

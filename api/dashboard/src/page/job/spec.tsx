@@ -1,23 +1,17 @@
 /** The spec as the service understood it, defaults and all. */
 
 import { hashOf } from '../../domain/route';
-import { say } from '../../store/notice';
+import { copy } from '../../part/copy';
 import type { Job } from '../../wire/job';
 
 export function SpecPanel({ job }: { job: Job }) {
   const json = JSON.stringify(job.spec, null, 2);
-  const copy = (): void => {
-    navigator.clipboard.writeText(json).then(
-      () => say('Spec copied'),
-      () => say('The browser did not allow copying; select the text instead', 'bad'),
-    );
-  };
   return (
     <section class="panel" aria-labelledby="spec-title">
       <div class="panel-head">
         <h2 id="spec-title">Spec</h2>
         <span class="actions">
-          <button type="button" class="button" onClick={copy}>
+          <button type="button" class="button" onClick={() => copy(json, 'Spec')}>
             Copy
           </button>
           <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>

@@ -2,7 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { pointedStep } from '../../chart/cursor';
-import { longTexts, nameOf, sentence, toneOf } from '../../domain/marker';
+import { kindOf, longTexts, nameOf, sentence, toneOf } from '../../domain/marker';
 import { jobHash } from '../../domain/route';
 import { Moment } from '../../part/moment';
 import type { JobView } from '../../store/jobview';
@@ -43,10 +43,11 @@ export function Timeline({ view, newest }: { view: JobView; newest?: number }) {
 }
 
 function Line({ event }: { event: JobEvent }) {
-  const rest = sentence(event).slice(nameOf(event.kind).length);
+  const kind = kindOf(event);
+  const rest = sentence(event).slice(nameOf(kind).length);
   return (
     <li
-      class={`tone-${toneOf(event.kind)}`}
+      class={`tone-${toneOf(kind)}`}
       data-kind={event.kind}
       onMouseEnter={() => (pointedStep.value = event.step)}
       onMouseLeave={() => (pointedStep.value = null)}
@@ -55,7 +56,7 @@ function Line({ event }: { event: JobEvent }) {
       <Moment at={event.at} clock />
       <span class="num step">{event.step === null ? '' : `step ${event.step}`}</span>
       <span>
-        <b>{nameOf(event.kind)}</b>
+        <b>{nameOf(kind)}</b>
         {rest}
         {longTexts(event).map(([name, words]) => (
           <details key={name}>
