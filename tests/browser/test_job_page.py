@@ -61,7 +61,9 @@ def test_scaling_from_two_to_three_shows_the_marker_and_the_memory_of_three_rank
     before = page.locator("[data-rank='0'] .num b").inner_text()
     page.get_by_role("button", name="Scale").click()
     page.get_by_role("slider").fill("3")
-    expect(page.get_by_role("dialog")).to_contain_text("2 + 2 + 2")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 + 2 + 2")
+    expect(dialog).to_contain_text(re.compile(r"Memory per rank, predicted\s*[\d.]+ .iB → [\d.]+ .iB"))
     page.get_by_role("button", name="Scale to 3").click()
     expect(page.locator("[data-stat=workers]")).to_have_text("3", timeout=60_000)
     expect(page.locator("[data-kind=resized]").first).to_contain_text("2 → 3 workers")
@@ -87,9 +89,26 @@ def test_the_address_keeps_the_zoom(tab: Tab, running: str) -> None:
     assert "smooth=0" in page.url
 
 
+def test_a_checkpoint_is_verified_and_started_from(tab: Tab, running: str, client: ElastaneClient) -> None:
+    client.checkpoint(running)
+    page = tab.open(f"/jobs/{running}?tab=checkpoints")
+    # The oldest there is goes with the next ones: pinned, it stays.
+    page.get_by_role("button", name="Pin", exact=True).first.click()
+    expect(page.get_by_role("img", name="pinned")).to_be_visible()
+    row = page.locator("[data-checkpoint]", has=page.get_by_role("img", name="pinned"))
+    row.get_by_role("button", name="Verify").click()
+    expect(row).to_contain_text("every byte is right")
+    step = row.get_attribute("data-checkpoint")
+    row.get_by_role("link", name="Start from").click()
+    expect(page.get_by_text("the service accepts this")).to_be_visible()
+    page.get_by_role("button", name="JSON").click()
+    expect(page.get_by_role("textbox")).to_have_value(re.compile(f'"from": "{running}@{step}"'))
+
+
 def test_cancelling_asks_first(tab: Tab, client: ElastaneClient, running: str) -> None:
     page = tab.open(f"/jobs/{running}")
     page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Steps that no checkpoint holds")
     page.get_by_role("button", name="Keep as it is").click()
     assert client.job(running)["state"] not in ("cancelling", "cancelled")
     page.get_by_role("button", name="Cancel").click()

@@ -1,7 +1,7 @@
 /** Where the bytes of a rank rest: on the device, in host memory or on a disk; measured by kind and, beside that, by tier. */
 
 import type { JobSpec } from '../wire/job';
-import { KIND_SHORT, MEMORY_KINDS, type MemoryKind } from './memory';
+import { KIND_SHORT, MEMORY_KINDS, type MemoryKind, type RankStack } from './memory';
 
 export const TIERS = ['device', 'host', 'nvme'] as const;
 export type Tier = (typeof TIERS)[number];
@@ -70,5 +70,19 @@ export function byTier(kinds: ByKind, far: { host: number; nvme: number }, resti
   }
   return placed;
 }
+
+export function placedOf(stack: RankStack, resting: Partial<Record<MemoryKind, Tier>>): Record<Tier, ByKind> {
+  const kinds: ByKind = Object.fromEntries(stack.parts.map(({ kind, bytes }) => [kind, bytes]));
+  return byTier(kinds, { host: stack.host, nvme: stack.nvme }, resting);
+}
+
+export interface Slab {
+  kind: TierKind;
+  bytes: number;
+}
+
+/** Several tiers on top of each other, kind by kind. */
+export const slabsOf = (held: readonly ByKind[]): Slab[] =>
+  TIER_KINDS.map((kind) => ({ kind, bytes: held.reduce((total, one) => total + (one[kind] ?? 0), 0) })).filter((slab) => slab.bytes > 0);
 
 export const sum = (kinds: ByKind): number => Object.values(kinds).reduce((total, bytes) => total + (bytes ?? 0), 0);

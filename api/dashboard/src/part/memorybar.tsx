@@ -1,11 +1,11 @@
 /** One rank's memory as a stacked bar, the prediction as a dashed line across it. */
 
 import { bytes, text } from '../domain/format';
-import { TIER_KIND_LABEL, type TierKind } from '../domain/tiers';
+import { TIER_KIND_LABEL, type Slab } from '../domain/tiers';
 
 export interface BarStack {
   rank: number;
-  parts: readonly { kind: TierKind; bytes: number }[];
+  parts: readonly Slab[];
   predicted: number | null;
 }
 

@@ -16,10 +16,21 @@ export const at = (series: Series | undefined, step: number | null): number | nu
 
 const covered = (series: Series | undefined): number => series?.points.reduce((sum, p) => sum + p.count, 0) ?? 0;
 
-const EXTREMES = (ink: string): Layer[] => [
-  { key: 'max', ink, width: 0, bandToNext: true, fill: 0.22 },
-  { key: 'min', ink, width: 0 },
-];
+/** Outlined where a point stands for several steps, so that a spike of one of them is a line and not a shade. */
+function extremes(series: Series | undefined, ink: string): Layer[] {
+  const bucketed = series?.points.some((point) => point.count > 1) ?? false;
+  const look = bucketed ? { width: 1, alpha: 0.4 } : { width: 0 };
+  return [
+    { key: `max ${bucketed}`, ink, ...look, bandToNext: true, fill: 0.22 },
+    { key: `min ${bucketed}`, ink, ...look },
+  ];
+}
+
+/** "12 steps: 2.31 to 9.80": what the point under the pointer stands for, where that is more than itself. */
+function rangeAt(series: Series | undefined, step: number | null, say: (value: number) => string): Reading[] {
+  const point = step === null ? undefined : pointAt(series, step);
+  return point && point.count > 1 ? [{ label: `${point.count} steps`, text: `${say(point.min)} to ${say(point.max)}` }] : [];
+}
 
 /** The raw line with its extremes, and the smoothed one over it. */
 export function lossContent(view: JobView, smoothing: number): PlotContent {
@@ -29,7 +40,7 @@ export function lossContent(view: JobView, smoothing: number): PlotContent {
   const raw = columnAt(series, steps, (p) => p.value);
   const smoothed: Column = smooth(raw.map((v) => v ?? NaN), smoothing).map((v) => (Number.isFinite(v) ? v : null));
   const ink = '--series-1';
-  const layers: Layer[] = [...EXTREMES(ink), { key: 'raw', ink, width: smoothing > 0 ? 1 : 1.5, alpha: smoothing > 0 ? 0.5 : 1 }];
+  const layers: Layer[] = [...extremes(series, ink), { key: 'raw', ink, width: smoothing > 0 ? 1 : 1.5, alpha: smoothing > 0 ? 0.5 : 1 }];
   const data = [steps, columnAt(series, steps, (p) => p.max), columnAt(series, steps, (p) => p.min), raw];
   if (smoothing > 0) {
     layers.push({ key: 'smooth', ink, width: 2 });
@@ -39,7 +50,7 @@ export function lossContent(view: JobView, smoothing: number): PlotContent {
     const value = at(series, step);
     if (value === null) return [];
     const index = step === null ? steps.length - 1 : nearest(steps, step);
-    const head: Reading[] = [{ label: step === null ? 'now' : `step ${steps[index] ?? step}`, text: figure(value), ink }];
+    const head: Reading[] = [{ label: step === null ? 'now' : `step ${steps[index] ?? step}`, text: figure(value), ink }, ...rangeAt(series, step, figure)];
     return smoothing > 0 ? [...head, { label: 'smoothed', text: figure(smoothed[index]) }] : head;
   };
   return { layers, data: data as PlotContent['data'], broken: brokenSteps(series), note: shownText(series), covered: covered(series), read };
@@ -57,14 +68,14 @@ export function lineContent(view: JobView, name: string, label: string, ink: str
   const steps = stepsOf([series]);
   const columns = [columnAt(series, steps, (p) => p.max), columnAt(series, steps, (p) => p.min), columnAt(series, steps, (p) => p.value)];
   return {
-    layers: [...EXTREMES(ink), { key: 'line', ink, width: 1.5 }],
+    layers: [...extremes(series, ink), { key: 'line', ink, width: 1.5 }],
     data: [steps, ...columns] as PlotContent['data'],
     broken: brokenSteps(series),
     note: shownText(series),
     covered: covered(series),
     read: (step) => {
       const value = at(series, step);
-      return value === null ? [] : [{ label: step === null ? label : `step ${step}`, text: say(value), ink }];
+      return value === null ? [] : [{ label: step === null ? label : `step ${step}`, text: say(value), ink }, ...rangeAt(series, step, say)];
     },
   };
 }

@@ -2,7 +2,7 @@
 
 import { bytes, text } from '../../domain/format';
 import { KIND_LABEL, MEMORY_KINDS, type RankStack } from '../../domain/memory';
-import { byTier, sum, TIER_LABEL, type ByKind, type Tier } from '../../domain/tiers';
+import { placedOf, slabsOf, sum, TIER_LABEL, type ByKind, type Tier } from '../../domain/tiers';
 import { MemoryBar } from '../../part/memorybar';
 import type { JobView } from '../../store/jobview';
 
@@ -20,7 +20,7 @@ export function MemoryPanel({ view }: { view: JobView }) {
       {stacks.length === 0 && <p class="hint">Reported with the first step.</p>}
       <ul class="rank-bars">
         {stacks.map((stack) => (
-          <Rank key={stack.rank} stack={stack} tiers={tiers} placed={placedOf(stack, view)} scale={scale} />
+          <Rank key={stack.rank} stack={stack} tiers={tiers} placed={placedOf(stack, view.resting.value)} scale={scale} />
         ))}
       </ul>
       <ul class="legend">
@@ -42,11 +42,6 @@ export function MemoryPanel({ view }: { view: JobView }) {
   );
 }
 
-function placedOf(stack: RankStack, view: JobView): Record<Tier, ByKind> {
-  const kinds: ByKind = Object.fromEntries(stack.parts.map(({ kind, bytes }) => [kind, bytes]));
-  return byTier(kinds, { host: stack.host, nvme: stack.nvme }, view.resting.value);
-}
-
 function Rank({ stack, tiers, placed, scale }: { stack: RankStack; tiers: readonly Tier[]; placed: Record<Tier, ByKind>; scale: number }) {
   return (
     <li data-rank={stack.rank}>
@@ -61,16 +56,10 @@ function Rank({ stack, tiers, placed, scale }: { stack: RankStack; tiers: readon
         tiers.map((tier) => (
           <span key={tier} class="tier" data-tier={tier}>
             <small>{tier}</small>
-            <MemoryBar stack={onTier(stack, placed[tier])} scale={scale} where={TIER_LABEL[tier]} thin />
+            <MemoryBar stack={{ rank: stack.rank, predicted: null, parts: slabsOf([placed[tier]]) }} scale={scale} where={TIER_LABEL[tier]} thin />
             <small>{text(bytes(sum(placed[tier])))}</small>
           </span>
         ))}
     </li>
   );
 }
-
-const onTier = (stack: RankStack, held: ByKind) => ({
-  rank: stack.rank,
-  predicted: null,
-  parts: (Object.entries(held) as [keyof ByKind, number][]).map(([kind, size]) => ({ kind, bytes: size })),
-});

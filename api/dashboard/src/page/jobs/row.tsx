@@ -9,6 +9,7 @@ import { isPresent, largest, stacksOf } from '../../domain/memory';
 import { fraction, secondsLeft } from '../../domain/progress';
 import { jobHash } from '../../domain/route';
 import type { Series } from '../../domain/series';
+import { placedOf, restingOf, slabsOf } from '../../domain/tiers';
 import { StateBadge } from '../../part/badge';
 import { MemoryBar } from '../../part/memorybar';
 import { ProgressBar } from '../../part/progress';
@@ -96,11 +97,13 @@ function Memory({ job, capacity }: { job: Job; capacity: Capacity }) {
   if (!worst) return <div role="cell" class="c-memory num">–</div>;
   const { slot, countsHost } = capacity.value;
   const limit = capacityOf(job.spec, slot);
-  const held = worst.total - worst.nvme - (countsHost ? 0 : worst.host);
-  const scale = limit ?? Math.max(worst.total, worst.predicted ?? 0);
+  const placed = placedOf(worst, restingOf(job.spec, job.stage));
+  const parts = slabsOf(countsHost ? [placed.device, placed.host] : [placed.device]);
+  const held = parts.reduce((total, part) => total + part.bytes, 0);
+  const scale = limit ?? Math.max(held, worst.predicted ?? 0);
   return (
     <div role="cell" class="c-memory num" title={worst.predicted === null ? '' : `predicted ${text(bytes(worst.predicted))}`}>
-      <MemoryBar stack={worst} scale={scale} thin />
+      <MemoryBar stack={{ rank: worst.rank, predicted: worst.predicted, parts }} scale={scale} thin />
       <small class={limit !== null && held > 0.9 * limit ? 'bad-text' : ''}>
         {text(bytes(held))} {limit === null ? '' : `of ${text(bytes(limit))}`}
       </small>
