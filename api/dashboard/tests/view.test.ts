@@ -144,6 +144,9 @@ describe('lines', () => {
     expect(shownText({ ...seriesOf(point(1, 1), point(2, 1)), total: 24 })).toBe('1 of 12 shown, extremes kept');
     expect(shownText({ ...seriesOf(point(1, 1), point(2, 1)), total: 3 })).toBe('2 of 3 shown, extremes kept');
     expect(shownText(seriesOf(point(1, 1)))).toBeNull();
+    // 1,000 steps of which the service kept 10, drawn as 2.
+    const kept = seriesOf({ ...point(500, 1), count: 5 }, { ...point(1499, 1), count: 5 });
+    expect(shownText({ ...kept, total: 10 })).toBe('1 of 500 shown, extremes kept');
   });
   it('stack', () => expect(cumulative([[1, 2], [10, NaN], [100, 200]])).toEqual([[1, 2], [11, 2], [111, 202]]));
   it('fit a small frame with their spikes', () => {

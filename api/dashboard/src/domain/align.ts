@@ -33,8 +33,16 @@ export const brokenSteps = (series: Series | undefined): number[] =>
 
 /** "1 of 12 shown": how many samples a drawn point stands for, or null where all are drawn. */
 export function shownText(series: Series | undefined): string | null {
-  if (!series || series.points.length === 0 || series.total <= series.points.length) return null;
-  const ratio = series.total / series.points.length;
-  if (ratio < 1.95) return `${series.points.length} of ${series.total} shown, extremes kept`;
+  if (!series || series.points.length === 0) return null;
+  const made = samplesMade(series);
+  if (made <= series.points.length) return null;
+  const ratio = made / series.points.length;
+  if (ratio < 1.95) return `${series.points.length} of ${made} shown, extremes kept`;
   return `1 of ${ratio < 9.5 ? ratio.toFixed(1).replace('.0', '') : Math.round(ratio)} shown, extremes kept`;
+}
+
+/** The group is measured at every step; of a long run the service itself keeps fewer of those, so that its count is of what it kept. */
+function samplesMade({ rank, points, total }: Series): number {
+  const [first, last] = [points[0]?.step ?? 0, points.at(-1)?.step ?? 0];
+  return rank === null && points.some((point) => point.count > 1) ? Math.max(total, last - first + 1) : total;
 }

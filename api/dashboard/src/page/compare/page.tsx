@@ -14,7 +14,12 @@ import { Comparison } from '../../store/comparison';
 import { place, setQuery } from '../../store/place';
 import { titleOf } from '../../wire/job';
 
-const METRICS = ['loss', 'grad_norm', 'lr', 'tokens_per_s', 'step_s', 'compute_s', 'comm_s', 'data_s', 'optimizer_s', 'workers', 'mfu'] as const;
+const METRICS = [
+  ...['loss', 'grad_norm', 'lr', 'tokens_per_s', 'step_s', 'compute_s', 'comm_s', 'data_s', 'optimizer_s', 'workers', 'mfu', 'skipped_steps'],
+  ...['mem_params_bytes', 'mem_optimizer_bytes', 'mem_process_bytes', 'mem_host_bytes', 'mem_nvme_bytes', 'comm_bytes'],
+] as const;
+/** Of metrics that each rank measures, that of the first is drawn. */
+const nameOf = (metric: string): string => (metric.endsWith('_bytes') ? `${metric} of rank 0` : metric);
 const INKS = ['--series-1', '--series-2', '--series-4', '--series-3', '--series-5'] as const;
 const inkOf = (index: number): string => INKS[index % INKS.length] ?? '--series-1';
 
@@ -73,7 +78,7 @@ function Tools({ metric, axis }: { metric: string; axis: OverlayAxis }) {
         <select value={metric} onChange={(e) => setQuery({ metric: e.currentTarget.value })}>
           {METRICS.map((name) => (
             <option key={name} value={name}>
-              {name}
+              {nameOf(name)}
             </option>
           ))}
         </select>
@@ -116,7 +121,7 @@ function Overlay({ comparison, axis, metric }: { comparison: Comparison; axis: O
   return (
     <Plot
       key={`${axis}-${metric}`}
-      title={`${metric} by ${axis}`}
+      title={`${nameOf(metric)} by ${axis}`}
       group="compare"
       axis={metric === 'loss' || metric === 'grad_norm' || metric === 'lr' ? tick : say}
       across={ACROSS[axis]}
