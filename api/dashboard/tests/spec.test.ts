@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { again, differences, parseSpec, shortened, valueAt, withValue } from '../src/domain/draft';
 import { overlay, placeOf, valueAtPlace, type Curve } from '../src/domain/overlay';
-import { bytesOn, easiestOn, otherTiers, partsOn, predictedOf, smallestThatHolds } from '../src/domain/planparts';
+import { accelerators, bytesOn, easiestOn, otherTiers, partsOn, predictedOf, smallestThatHolds } from '../src/domain/planparts';
 import { fieldAt, pathsOf } from '../src/domain/schema';
 import type { PlanChoice } from '../src/wire/plan';
 import type { Point } from '../src/wire/series';
@@ -99,6 +99,14 @@ describe('the easiest way onto an accelerator', () => {
   const choices = [of('none', 2, 0, 100), of('none', 2, 3, 60), of('none', 1, 0, 120), of('cpu', 1, 0, 30)];
   it.each([[200, 'none', 1, 0], [120, 'none', 2, 0], [70, 'none', 2, 3], [40, 'cpu', 1, 0]])('of %d bytes', (size, offload, workers, stage) =>
     expect(easiestOn(choices, size)).toMatchObject({ offload, workers, stage }));
+  it('is said once for all that need nothing else', () => {
+    const large = [of('none', 2, 0, 20 * 2 ** 30), of('none', 1, 0, 30 * 2 ** 30)];
+    expect(accelerators(large).map((line) => [line.name, line.andLarger, line.choice?.workers])).toEqual([
+      ['16 GiB', false, undefined],
+      ['24 GiB', false, 2],
+      ['40 GiB', true, 1],
+    ]);
+  });
   it('is none where nothing fits', () => expect(easiestOn(choices, 20)).toBeNull());
 });
 

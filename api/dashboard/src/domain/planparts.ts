@@ -66,3 +66,15 @@ export function easiestOn(choices: readonly PlanChoice[], bytes: number): PlanCh
   const rank = (c: PlanChoice): number[] => [offloads.indexOf(c.offload), c.workers, c.stage];
   return fitting.sort((a, b) => rank(a).map((v, i) => v - (rank(b)[i] ?? 0)).find((d) => d !== 0) ?? 0)[0] ?? null;
 }
+
+/** Accelerators of growing memory with what is easiest on them; one line where the next ones need nothing else. */
+export function accelerators(choices: readonly PlanChoice[]): { name: string; example: string; andLarger: boolean; choice: PlanChoice | null }[] {
+  const lines: ReturnType<typeof accelerators> = [];
+  for (const { name, example, bytes } of ACCELERATORS) {
+    const choice = easiestOn(choices, bytes);
+    const last = lines.at(-1);
+    if (last && last.choice === choice) last.andLarger = true;
+    else lines.push({ name, example, andLarger: false, choice });
+  }
+  return lines;
+}

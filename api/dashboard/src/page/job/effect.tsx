@@ -25,8 +25,13 @@ export function EffectLines({ lines }: { lines: readonly Effect[] }) {
         <div key={line.what}>
           <dt>{line.what}</dt>
           <dd>
-            {line.from !== undefined && <>{line.from} → </>}
-            <b>{line.to}</b>
+            {line.from === undefined ? (
+              line.to
+            ) : (
+              <>
+                {line.from} → <b>{line.to}</b>
+              </>
+            )}
           </dd>
         </div>
       ))}

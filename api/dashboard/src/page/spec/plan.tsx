@@ -2,7 +2,7 @@
 
 import { bytes, short, text } from '../../domain/format';
 import { KIND_LABEL, MEMORY_KINDS } from '../../domain/memory';
-import { ACCELERATORS, bytesOn, easiestOn, offloadsOf, otherTiers, partsOn, sizesOf, smallestThatHolds, stagesOf } from '../../domain/planparts';
+import { accelerators, bytesOn, offloadsOf, otherTiers, partsOn, sizesOf, smallestThatHolds, stagesOf } from '../../domain/planparts';
 import { withValue } from '../../domain/draft';
 import type { Planner } from '../../store/planner';
 import type { Plan, PlanChoice } from '../../wire/plan';
@@ -135,19 +135,16 @@ function Accelerators({ plan, use }: { plan: Plan; use(choice: PlanChoice): void
             </tr>
           </thead>
           <tbody>
-            {ACCELERATORS.map((one) => {
-              const choice = easiestOn(plan.choices, one.bytes);
-              return (
-                <tr key={one.name}>
-                  <td>
-                    <b>{one.name}</b> <small>{one.example}</small>
-                  </td>
-                  <td>{choice ? <Easiest choice={choice} use={use} /> : <span class="bad-text">nothing planned here</span>}</td>
-                  <td class="num">{choice && text(bytes(bytesOn(choice, 'device')))}</td>
-                  <td class="num">{choice && `${short(choice.elements_per_step)} elements`}</td>
-                </tr>
-              );
-            })}
+            {accelerators(plan.choices).map(({ name, example, andLarger, choice }) => (
+              <tr key={name}>
+                <td>
+                  <b>{name}</b> <small>{andLarger ? 'and larger' : example}</small>
+                </td>
+                <td>{choice ? <Easiest choice={choice} use={use} /> : <span class="bad-text">nothing planned here</span>}</td>
+                <td class="num">{choice && text(bytes(bytesOn(choice, 'device')))}</td>
+                <td class="num">{choice && `${short(choice.elements_per_step)} elements`}</td>
+              </tr>
+            ))}
           </tbody>
         </table>
       </div>
@@ -157,7 +154,7 @@ function Accelerators({ plan, use }: { plan: Plan; use(choice: PlanChoice): void
 
 function Easiest({ choice, use }: { choice: PlanChoice; use(choice: PlanChoice): void }) {
   return (
-    <button type="button" class="button quiet" onClick={() => use(choice)}>
+    <button type="button" class="button quiet flush" onClick={() => use(choice)}>
       stage {choice.stage}
       {choice.offload !== 'none' && `, offload ${choice.offload}`} on {choice.workers} worker{choice.workers === 1 ? '' : 's'}
     </button>
