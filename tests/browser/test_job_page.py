@@ -89,22 +89,6 @@ def test_the_address_keeps_the_zoom(tab: Tab, running: str) -> None:
     assert "smooth=0" in page.url
 
 
-def test_a_checkpoint_is_verified_and_started_from(tab: Tab, running: str, client: ElastaneClient) -> None:
-    client.checkpoint(running)
-    page = tab.open(f"/jobs/{running}?tab=checkpoints")
-    # The oldest there is goes with the next ones: pinned, it stays.
-    page.get_by_role("button", name="Pin", exact=True).first.click()
-    expect(page.get_by_role("img", name="pinned")).to_be_visible()
-    row = page.locator("[data-checkpoint]", has=page.get_by_role("img", name="pinned"))
-    row.get_by_role("button", name="Verify").click()
-    expect(row).to_contain_text("every byte is right")
-    step = row.get_attribute("data-checkpoint")
-    row.get_by_role("link", name="Start from").click()
-    expect(page.get_by_text("the service accepts this")).to_be_visible()
-    page.get_by_role("button", name="JSON").click()
-    expect(page.get_by_role("textbox")).to_have_value(re.compile(f'"from": "{running}@{step}"'))
-
-
 def test_cancelling_asks_first(tab: Tab, client: ElastaneClient, running: str) -> None:
     page = tab.open(f"/jobs/{running}")
     page.get_by_role("button", name="Cancel").click()

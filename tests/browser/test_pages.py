@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -108,3 +110,14 @@ def test_an_ended_job_shows_its_whole_curve_and_its_workers_at_the_end(tab: Tab,
     expect(figure).to_have_attribute("data-points", "20")
     expect(page.locator("[data-stat=workers]")).to_have_text("2")
     expect(page.locator("[data-rank]")).to_have_count(2)
+
+
+def test_a_checkpoint_is_verified_and_started_from(tab: Tab, ended: str) -> None:
+    page = tab.open(f"/jobs/{ended}?tab=checkpoints")
+    row = page.locator("[data-checkpoint='20']")
+    row.get_by_role("button", name="Verify").click()
+    expect(row).to_contain_text("every byte is right", timeout=60_000)
+    row.get_by_role("link", name="Start from").click()
+    expect(page.get_by_text("the service accepts this")).to_be_visible()
+    page.get_by_role("button", name="JSON").click()
+    expect(page.get_by_role("textbox")).to_have_value(re.compile(f'"from": "{ended}@20"'))

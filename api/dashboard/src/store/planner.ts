@@ -23,7 +23,8 @@ export class Planner {
   readonly schemas = signal<Schemas | null>(null);
   readonly answer = signal<DryRun | null>(null);
   readonly problem = signal<Problem | null>(null);
-  readonly asking = signal(false);
+  /** From the start: nothing is accepted before it was asked about. */
+  readonly asking = signal(true);
   private timer: ReturnType<typeof setTimeout> | undefined;
   private ticket = 0;
 

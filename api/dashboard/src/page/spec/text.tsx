@@ -1,11 +1,16 @@
 /** The spec as JSON, whole: every field the service knows, also those the form does not show. */
 
-import { useSignal } from '@preact/signals';
+import { useSignal, useSignalEffect } from '@preact/signals';
 import { parseSpec } from '../../domain/draft';
 import type { Planner } from '../../store/planner';
 
 export function SpecText({ planner }: { planner: Planner }) {
   const text = useSignal(JSON.stringify(planner.spec.peek(), null, 2));
+  // A spec that comes from elsewhere, as a job that was still being fetched, takes the place of the text.
+  useSignalEffect(() => {
+    const spec = planner.spec.value;
+    if (JSON.stringify(parseSpec(text.peek())) !== JSON.stringify(spec)) text.value = JSON.stringify(spec, null, 2);
+  });
   const broken = parseSpec(text.value) === null;
   const change = (value: string): void => {
     text.value = value;
