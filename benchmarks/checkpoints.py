@@ -19,7 +19,7 @@ from rich.table import Table
 
 from benchmarks import results
 from benchmarks.rounds import Figures, measure, median, ratio
-from service.domain.presets import PRESETS, gpt_numel
+from service.domain.presets import PRESETS
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTENDERS = ("ours", "dcp", "raw", "torch-save")
@@ -167,7 +167,7 @@ def parse() -> argparse.Namespace:
 
 def main() -> int:
     settings, console = parse(), Console()
-    numel = gpt_numel(PRESETS[settings.model])
+    numel = PRESETS[settings.model].numel
     found = measure(CONTENDERS, rounds=settings.rounds, turn=lambda contender: turn(contender, settings, numel))
     show(found, console)
     judged(found, numel, console.print)

@@ -84,6 +84,7 @@ class Jobs:
             spec,
             file_exists=present.__getitem__ if present is not None else None,
             capacity_bytes=capacity,
+            shape=await self.plans.shape(spec),
             machine=await self.plans.facts() if self.embedded else None,
             names_paths=not self.embedded,
         )

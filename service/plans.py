@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.domain.admission import admit
+from service.domain.admission import admit, config_of
 from service.domain.cluster import ClusterFacts
 from service.domain.errors import Unavailable
+from service.domain.hf_shape import shape_in
 from service.domain.parsing import parse_spec
 from service.domain.plan import Plan
 from service.domain.planning import plan_spec, shape_of
+from service.domain.presets import Shape
 from service.domain.spec import JobSpec
-from service.ports import Capacity
+from service.ports import Capacity, Files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
     capacity: Capacity
+    # None where workers run on other machines.
+    files: Files | None
 
     async def plan(self, document: object) -> Plan:
         """Raises SpecRefused, also for a model whose size is not known here."""
@@ -24,14 +28,22 @@ class Plans:
         capacity = await self.worker_memory_bytes(spec)
         # A plan says what does not fit; nothing is refused for it.
         unbounded = spec.resources.model_copy(update={"memory_gb": None})
-        legal = admit(spec.model_copy(update={"resources": unbounded}), file_exists=None, capacity_bytes=capacity).spec
-        return plan_spec(legal, capacity_bytes=capacity)
+        shape, asked = await self.shape(spec), spec.model_copy(update={"resources": unbounded})
+        legal = admit(asked, file_exists=None, capacity_bytes=capacity, shape=shape).spec
+        return plan_spec(legal, capacity_bytes=capacity, shape=shape)
 
     async def of(self, spec: JobSpec) -> Plan | None:
         """None where the size of the model is not known here."""
-        if shape_of(spec) is None:
+        if (shape := await self.shape(spec)) is None:
             return None
-        return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes(spec))
+        return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes(spec), shape=shape)
+
+    async def shape(self, spec: JobSpec) -> Shape | None:
+        """What the spec tells or, for a model in a folder of the workers' machine, its config."""
+        if (known := shape_of(spec)) is not None or self.files is None:
+            return known
+        documents = [document for path in config_of(spec) if (document := await self.files.document(path)) is not None]
+        return shape_in(documents[0]) if documents else None
 
     async def facts(self) -> ClusterFacts | None:
         """None where no cluster says."""

@@ -285,6 +285,10 @@ class Files(Protocol):
         """Whether this machine has a readable file for the glob; true where it cannot be told soon."""
         ...
 
+    async def document(self, path: str) -> dict[str, Any] | None:
+        """The JSON object in a file of this machine; None where there is none, or too large a one."""
+        ...
+
     async def remove_folder(self, uri: str) -> None:
         """Idempotent. A URI with a scheme is none of this machine's files: `Launcher.erased` is for those."""
         ...

@@ -159,7 +159,7 @@ def build(settings: Settings) -> Services:
     database = SqlDatabase(settings.resolved_database_url)
     ray, capacity, launcher = _data_plane(settings)
     attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings)
-    plans = Plans(capacity=capacity)
+    plans = Plans(capacity=capacity, files=files if settings.embedded else None)
     jobs = Jobs(
         database=database,
         clock=clock,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import json
 import os
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 SCAN_LIMIT_S = 5.0
+DOCUMENT_LIMIT_BYTES = 2**20
 
 
 class LocalFiles:
@@ -19,6 +22,9 @@ class LocalFiles:
             return await asyncio.wait_for(asyncio.to_thread(_matches, pattern), SCAN_LIMIT_S)
         except TimeoutError:
             return True
+
+    async def document(self, path: str) -> dict[str, Any] | None:
+        return await asyncio.to_thread(_document, Path(path))
 
     async def remove_folder(self, uri: str) -> None:
         if "://" not in uri:
@@ -36,6 +42,17 @@ def _matches(pattern: str) -> bool:
     except (OSError, ValueError):
         return False
     return False
+
+
+def _document(path: Path) -> dict[str, Any] | None:
+    try:
+        # Nothing that a read could wait for: a pipe, a device.
+        if not path.is_file() or path.stat().st_size > DOCUMENT_LIMIT_BYTES:
+            return None
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _remove(path: Path) -> None:

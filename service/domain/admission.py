@@ -11,7 +11,7 @@ from service.domain.cluster import ClusterFacts, slots_per_worker
 from service.domain.errors import Problem, SpecRefused
 from service.domain.offload import label
 from service.domain.planning import does_not_fit, plan_spec, recommend, shape_of
-from service.domain.presets import GPT_CLASSES
+from service.domain.presets import GPT_CLASSES, GptShape, Shape
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
 
 BYTES_VOCAB = 256  # byte-level text needs a token for each byte
@@ -31,17 +31,19 @@ def admit(
     file_exists: Callable[[str], bool] | None,
     capacity_bytes: int | None = None,
     machine: ClusterFacts | None = None,
+    shape: Shape | None = None,
     names_paths: bool = False,
 ) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
 
     `machine`: what the one machine of the workers has; None where machines may come. `names_paths`: whether the user
     has to say where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker
-    on CPUs.
+    on CPUs. `shape`: of a model whose size the spec alone does not tell, where it is known.
 
     Raises SpecRefused with every problem found.
     """
-    problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_deterministic(spec), *_shapes(spec)]
+    shape = shape_of(spec) or shape
+    problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_deterministic(spec), *_shapes(spec, shape)]
     if machine is not None:
         problems += _machine(spec, machine)
     if names_paths:
@@ -50,8 +52,8 @@ def admit(
         problems += _files(spec, file_exists)
     if problems:
         raise SpecRefused(problems)
-    decision = _resolve(spec, capacity_bytes)
-    if spec.resources.memory_gb is not None and (problems := list(_memory(decision.spec, capacity_bytes))):
+    decision = _resolve(spec, shape, capacity_bytes)
+    if spec.resources.memory_gb is not None and (problems := list(_memory(decision.spec, shape, capacity_bytes))):
         raise SpecRefused(problems)
     return decision
 
@@ -189,11 +191,10 @@ def _without_gpus(spec: JobSpec) -> Iterator[Problem]:
         yield Problem(field="resources.accelerator", value=spec.resources.accelerator, problem=problem, fix=fix)
 
 
-def _shapes(spec: JobSpec) -> Iterator[Problem]:
-    shape = shape_of(spec)
+def _shapes(spec: JobSpec, shape: Shape | None) -> Iterator[Problem]:
     if shape is None:
         return
-    for name in () if spec.units == "auto" else spec.units.layers or ():
+    for name in () if spec.units == "auto" or not isinstance(shape, GptShape) else spec.units.layers or ():
         if name not in GPT_CLASSES:
             fix = f"name one of {', '.join(GPT_CLASSES)}"
             yield Problem(field="units.layers", value=name, problem="the model has no module of that class", fix=fix)
@@ -204,17 +205,18 @@ def _shapes(spec: JobSpec) -> Iterator[Problem]:
     if (spec.data == "stdlib" or isinstance(spec.data, TextData)) and shape.vocab < BYTES_VOCAB:
         fix = f"use vocab: {BYTES_VOCAB} or more, or tokens of your own"
         problem = f"text is read as bytes and needs a vocabulary of {BYTES_VOCAB}"
-        yield Problem(field="model.vocab", value=shape.vocab, problem=problem, fix=fix)
+        field = "model.hf" if isinstance(spec.model, HfModel) else "model.vocab"
+        yield Problem(field=field, value=shape.vocab, problem=problem, fix=fix)
 
 
 def files_of(spec: JobSpec) -> tuple[str, ...]:
     """The globs and paths of which the workers' machine must have a file."""
     data = (spec.data.text,) if isinstance(spec.data, TextData) else ()
     tokens = (spec.data.tokens,) if isinstance(spec.data, TokensData) else ()
-    return (*data, *tokens, *_config_of(spec))
+    return (*data, *tokens, *config_of(spec))
 
 
-def _config_of(spec: JobSpec) -> tuple[str, ...]:
+def config_of(spec: JobSpec) -> tuple[str, ...]:
     """Of a model in a folder; an id is looked up by the workers."""
     if not isinstance(spec.model, HfModel) or not spec.model.hf.startswith("/"):
         return ()
@@ -222,7 +224,7 @@ def _config_of(spec: JobSpec) -> tuple[str, ...]:
 
 
 def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Problem]:
-    for path in _config_of(spec):
+    for path in config_of(spec):
         if not file_exists(path):
             fix = "give a folder with config.json, or an id of the hub"
             yield Problem(field="model.hf", value=path, problem="there is no such file", fix=fix)
@@ -237,13 +239,13 @@ def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Proble
 # ---- auto ----------------------------------------------------------------------------------------------------------
 
 
-def _resolve(spec: JobSpec, capacity_bytes: int | None) -> Decision:
+def _resolve(spec: JobSpec, shape: Shape | None, capacity_bytes: int | None) -> Decision:
     if spec.stage != "auto":
         return Decision(spec=spec, report={})
-    if shape_of(spec) is None:
+    if shape is None:
         why = "stage 2: the size of this model is not known before it runs, and stage 2 is the usual choice"
         return Decision(spec=spec.model_copy(update={"stage": 2}), report={"stage": why})
-    choices = plan_spec(spec, capacity_bytes=capacity_bytes).choices
+    choices = plan_spec(spec, capacity_bytes=capacity_bytes, shape=shape).choices
     choice = recommend(spec, choices, capacity_bytes, offloads=[spec.offload])
     return Decision(spec=spec.model_copy(update={"stage": choice.stage}), report={"stage": choice.why})
 
@@ -251,11 +253,11 @@ def _resolve(spec: JobSpec, capacity_bytes: int | None) -> Decision:
 # ---- does it fit ---------------------------------------------------------------------------------------------------
 
 
-def _memory(spec: JobSpec, capacity_bytes: int | None) -> Iterator[Problem]:
+def _memory(spec: JobSpec, shape: Shape | None, capacity_bytes: int | None) -> Iterator[Problem]:
     """At the most workers that the job may have, where a worker needs least."""
-    if capacity_bytes is None or shape_of(spec) is None:
+    if capacity_bytes is None or shape is None:
         return
-    plan = plan_spec(spec, capacity_bytes=capacity_bytes)
+    plan = plan_spec(spec, capacity_bytes=capacity_bytes, shape=shape)
     mine = (spec.stage, label(spec.offload), spec.workers.max)
     choice = next(each for each in plan.choices if (each.stage, each.offload, each.workers) == mine)
     if choice.fits:

@@ -12,14 +12,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from service.domain.presets import GptShape, block_numel, gpt_numel
+from service.domain.presets import Shape
 from service.domain.spec import PrecisionSpec
 from service.domain.training import TrainingSpec
 
 DEFAULT = TrainingSpec()
 ITEM_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
-# 34 bytes per token and width at two bytes per element, K, Q, V, MLP, norms and masks together.
-ACTIVATION_BYTES_PER_TOKEN_WIDTH = 34
 # Reductions, and gathers, under way at once in stages 2 and 3: one travels while the next is prepared.
 DEPTH = 2
 
@@ -88,13 +86,12 @@ def elements_per_step(*, numel: int, workers: int, stage: int, micro_batches: in
 # ---- what comes on top of the states -------------------------------------------------------------------------------
 
 
-def unit_numels(shape: GptShape) -> dict[str, int]:
-    """Units of a GPT: each block, and the root with tables and final norm."""
-    root = gpt_numel(shape) - shape.layers * block_numel(shape)
-    return {"block": block_numel(shape), "root": root}
+def unit_numels(shape: Shape) -> dict[str, int]:
+    """Units: each block, and the root with tables and final norm."""
+    return {"block": shape.block_numel, "root": shape.numel - shape.layers * shape.block_numel}
 
 
-def window_bytes(shape: GptShape, *, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
+def window_bytes(shape: Shape, *, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
     """Whole units beyond the shard (stage 3): the root, and of the blocks the one in use and the next one under way.
     Gradients on their way: a vector to send where the gradient at rest cannot be sent as it is, and one for what lands
     from the other ranks."""
@@ -108,11 +105,11 @@ def window_bytes(shape: GptShape, *, workers: int, stage: int, precision: Precis
 
 
 def activation_bytes(
-    shape: GptShape, *, micro_batch_size: int, seq_len: int, precision: PrecisionSpec, checkpointing: bool
+    shape: Shape, *, micro_batch_size: int, seq_len: int, precision: PrecisionSpec, checkpointing: bool
 ) -> dict[str, int]:
     """Peak of one micro-batch: kept activations and, beside them, logits with their fp32 softmax and gradient."""
     tokens, item = micro_batch_size * seq_len, ITEM_BYTES[precision.params]
-    per_block = ACTIVATION_BYTES_PER_TOKEN_WIDTH * item // 2 * tokens * shape.width
+    per_block = shape.token_bytes * item // 2 * tokens
     inputs = item * tokens * shape.width
     kept = per_block + shape.layers * inputs if checkpointing else shape.layers * per_block
     return {"activations_peak": kept, "logits_peak": tokens * shape.vocab * (item + 4 + 4)}

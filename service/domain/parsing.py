@@ -22,6 +22,7 @@ MAX_DEPTH = 16
 MAX_VALUES = 20_000
 # Where true and false belong; elsewhere pydantic would take true for 1.
 _BOOLEANS = {
+    ("compile",),
     ("deterministic",),
     ("mirrors",),
     ("training", "activation_checkpointing"),
@@ -198,6 +199,7 @@ _FORMS = {
     "units": "write auto, {layers: [ClassName]} or {min_params: 1000000}",
     "precision": "write fp32, bf16, fp16 or {params: bf16, reduce: fp32, buffers: bf16}",
     "precision.loss_scale": "write dynamic, a number, or {initial: 65536, growth_interval: 2000, hysteresis: 1}",
+    "training.activation_checkpointing": "write true, false or reentrant",
     "training.optimizer": "write {name: adamw, lr: 3.0e-4, ...}",
     "workers": "write one number or {min: 1, max: 4}",
     "from": "write JOB@STEP, JOB or {uri: FOLDER, optimizer: false}",

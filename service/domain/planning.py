@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from service.domain.batching import rounds
 from service.domain.errors import Problem, SpecRefused
+from service.domain.hf_shape import FAMILIES
 from service.domain.memory import (
     ITEM_BYTES,
     activation_bytes,
@@ -19,8 +20,8 @@ from service.domain.memory import (
 )
 from service.domain.offload import WHOLE, by_tier, fitting_ratio, in_memory, label, resting, staging_bytes
 from service.domain.plan import Plan, PlanChoice, Recommendation
-from service.domain.presets import PRESETS, GptShape, gpt_numel, matrix_share
-from service.domain.spec import GptModel, JobSpec, Offload
+from service.domain.presets import PRESETS, GptShape, Shape, matrix_share
+from service.domain.spec import GptModel, HfModel, JobSpec, Offload
 
 STAGES = {"zero": (0, 1, 2, 3), "fsdp": (0, 2, 3)}
 # The kinds that a rank holds between steps.
@@ -36,7 +37,7 @@ _WHY = {
 
 
 def shape_of(spec: JobSpec) -> GptShape | None:
-    """None for models whose size only the data plane can tell."""
+    """None for models whose size the spec alone does not tell."""
     if isinstance(spec.model, str):
         return PRESETS[spec.model]
     if isinstance(spec.model, GptModel):
@@ -47,12 +48,14 @@ def shape_of(spec: JobSpec) -> GptShape | None:
     return None
 
 
-def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
-    """Raises SpecRefused for a model whose size is not known here."""
-    shape = shape_of(spec)
+def plan_spec(spec: JobSpec, *, capacity_bytes: int | None, shape: Shape | None = None) -> Plan:
+    """shape: where the spec alone does not tell it. Raises SpecRefused for a model whose size is not known here."""
+    shape = shape_of(spec) or shape
     if shape is None:
-        fix = "plan a preset or {name: gpt, ...} of about the same size; planning any module comes later"
-        raise SpecRefused([Problem(field="model", value="...", problem="its size is not known yet", fix=fix)])
+        known = f"presets, {{name: gpt, ...}} and folders of this machine whose config.json is of {', '.join(FAMILIES)}"
+        fix = "plan {name: gpt, ...} of about the same size, or submit it: its workers count for themselves"
+        problem = f"its size is not known here; known are those of {known}"
+        raise SpecRefused([Problem(field="model", value="...", problem=problem, fix=fix)])
     sizes, asked = _sizes(spec), not spec.offload.is_none
     choices = tuple(
         _choice(spec, shape, stage, workers, offload, capacity_bytes)
@@ -62,8 +65,8 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
     )
     units = unit_numels(shape)
     return Plan(
-        model=spec.model if isinstance(spec.model, str) else "gpt",
-        numel=gpt_numel(shape),
+        model=_name(spec),
+        numel=shape.numel,
         unit_numels=units,
         micro_batches=spec.training.batch_size // spec.training.micro_batch_size,
         capacity_bytes=capacity_bytes,
@@ -72,9 +75,15 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None) -> Plan:
     )
 
 
+def _name(spec: JobSpec) -> str:
+    if isinstance(spec.model, HfModel):
+        return spec.model.hf
+    return spec.model if isinstance(spec.model, str) else "gpt"
+
+
 def rank_bytes(
     spec: JobSpec,
-    shape: GptShape,
+    shape: Shape,
     *,
     stage: int,
     workers: int,
@@ -91,7 +100,7 @@ def rank_bytes(
     # FSDP2's parameters are fp32 and their own master at every stage, as ours are at stage 3.
     recipe_of = stage if spec.engine == "zero" else 3
     rule = recipe(spec.precision, stage=recipe_of, training=spec.training, matrix_share=matrix_share(shape))
-    states = state_bytes(numel=gpt_numel(shape), workers=workers, stage=held, recipe=rule)
+    states = state_bytes(numel=shape.numel, workers=workers, stage=held, recipe=rule)
     ratio = fitting_ratio(offload, states, tiers=tiers, passing_bytes=sum(passing.values()), budget_bytes=budget_bytes)
     largest = max(unit_numels(shape).values())
     staging = staging_bytes(largest_unit=largest, workers=workers, stage=stage, recipe=rule, tiers=tiers)
@@ -102,7 +111,7 @@ def rank_bytes(
     }
 
 
-def passing_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
+def passing_bytes(spec: JobSpec, shape: Shape, *, stage: int, workers: int) -> dict[str, int]:
     """What a step needs on top of the states."""
     training = spec.training
     return {
@@ -112,7 +121,7 @@ def passing_bytes(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -
             micro_batch_size=training.micro_batch_size,
             seq_len=training.seq_len,
             precision=spec.precision,
-            checkpointing=training.activation_checkpointing,
+            checkpointing=bool(training.activation_checkpointing),
         ),
     }
 
@@ -138,17 +147,17 @@ def _offloads(spec: JobSpec) -> tuple[Offload, ...]:
     return (*WHOLE, *own) if spec.engine == "zero" else (*WHOLE[:2], *own)
 
 
-def _window(spec: JobSpec, shape: GptShape, *, stage: int, workers: int) -> dict[str, int]:
+def _window(spec: JobSpec, shape: Shape, *, stage: int, workers: int) -> dict[str, int]:
     if spec.engine == "zero":
         return window_bytes(shape, workers=workers, stage=stage, precision=spec.precision)
     window = window_bytes(shape, workers=workers, stage=3, precision=spec.precision)
     if stage == 2 and workers > 1:
-        window["gathered_peak"] = gpt_numel(shape) * ITEM_BYTES[spec.precision.params]
+        window["gathered_peak"] = shape.numel * ITEM_BYTES[spec.precision.params]
     return window
 
 
-def _elements(spec: JobSpec, shape: GptShape, *, stage: int, workers: int, turns: int) -> int:
-    numel = gpt_numel(shape)
+def _elements(spec: JobSpec, shape: Shape, *, stage: int, workers: int, turns: int) -> int:
+    numel = shape.numel
     if spec.engine == "zero":
         return elements_per_step(numel=numel, workers=workers, stage=stage, micro_batches=turns)
     root = unit_numels(shape)["root"]
@@ -162,7 +171,7 @@ def _sizes(spec: JobSpec) -> tuple[int, ...]:
 
 
 def _choice(
-    spec: JobSpec, shape: GptShape, stage: int, workers: int, offload: Offload, capacity: int | None
+    spec: JobSpec, shape: Shape, stage: int, workers: int, offload: Offload, capacity: int | None
 ) -> PlanChoice:
     training = spec.training
     budget = None if capacity is None else int(MARGIN * capacity)

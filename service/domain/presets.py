@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from service.domain.hf_shape import HfShape
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GptShape:
@@ -23,6 +25,27 @@ class GptShape:
         if self.width % self.heads:
             raise ValueError(f"width {self.width} is not divisible by heads {self.heads}; make it a multiple")
 
+    @property
+    def block_matrix_numel(self) -> int:
+        return 12 * self.width**2
+
+    @property
+    def block_numel(self) -> int:
+        """Attention 4W^2 + 4W, MLP 8W^2 + 5W, two layer norms 4W."""
+        return self.block_matrix_numel + 13 * self.width
+
+    @property
+    def numel(self) -> int:
+        """Exact; the head shares the token table, so it counts once."""
+        return (self.vocab + self.context + 2) * self.width + self.layers * self.block_numel
+
+    @property
+    def token_bytes(self) -> int:
+        """What a block keeps of a token in types of two bytes: K, Q, V, MLP, norms and masks together."""
+        return 34 * self.width
+
+
+Shape = GptShape | HfShape
 
 PRESETS: Mapping[str, GptShape] = MappingProxyType(
     {
@@ -37,17 +60,6 @@ PRESETS: Mapping[str, GptShape] = MappingProxyType(
 GPT_CLASSES = ("Attention", "Block", "Embedding", "Gpt", "LayerNorm", "Linear", "Mlp", "ModuleList")
 
 
-def block_numel(shape: GptShape) -> int:
-    """Parameters of one block: attention 4W^2 + 4W, MLP 8W^2 + 5W, two layer norms 4W."""
-    return 12 * shape.width**2 + 13 * shape.width
-
-
-def matrix_share(shape: GptShape) -> float:
+def matrix_share(shape: Shape) -> float:
     """The part of all parameters that is matrices of blocks."""
-    return shape.layers * 12 * shape.width**2 / gpt_numel(shape)
-
-
-def gpt_numel(shape: GptShape) -> int:
-    """Parameters of the whole model, exact; the head shares the token table, so it counts once."""
-    tables = (shape.vocab + shape.context) * shape.width
-    return tables + shape.layers * block_numel(shape) + 2 * shape.width
+    return shape.layers * shape.block_matrix_numel / shape.numel

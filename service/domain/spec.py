@@ -291,7 +291,8 @@ class HangSpec(Value):
 
 
 class JobSpec(Value):
-    """The whole of it; `JobSpec.model_validate(document)` fills defaults and widens short forms."""
+    """The whole of it; `JobSpec.model_validate(document)` fills defaults and widens short forms. `compile`: the modules
+    of each unit run through torch.compile."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")] | None = None
     model: ModelSpec
@@ -301,6 +302,7 @@ class JobSpec(Value):
     offload: Offload = Offload()
     units: Literal["auto"] | UnitRuleSpec = "auto"
     precision: PrecisionSpec = PrecisionSpec()
+    compile: bool = False
     workers: WorkerBounds = WorkerBounds()
     resources: Resources = Resources()
     training: TrainingSpec = TrainingSpec()

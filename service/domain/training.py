@@ -86,7 +86,8 @@ class ScheduleSpec(Value):
 
 class TrainingSpec(Value):
     """`batch_size` is global, in sequences. Neither it nor the data order ever depends on the number of workers.
-    `ema_decay`: an average of the weights is kept and saved beside them; each step moves it by 1 - ema_decay."""
+    `ema_decay`: an average of the weights is kept and saved beside them; each step moves it by 1 - ema_decay.
+    `activation_checkpointing`: the repeated blocks recompute; `reentrant` is torch's older kind."""
 
     steps: int = Field(200, ge=1, le=10**9)
     batch_size: int = Field(32, ge=1, le=1_000_000)
@@ -97,4 +98,4 @@ class TrainingSpec(Value):
     schedule: ScheduleSpec = ScheduleSpec()
     clip_norm: float | None = Field(1.0, gt=0)
     ema_decay: float | None = Field(None, ge=0, lt=1)
-    activation_checkpointing: bool = False
+    activation_checkpointing: bool | Literal["reentrant"] = False

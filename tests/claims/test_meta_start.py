@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from service.domain.presets import GptShape, block_numel
+from service.domain.presets import GptShape
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.training import batch, gpt, zero_engine
 from workers.engine.precision import Precision
@@ -105,6 +105,6 @@ def _resident_bytes(name: str) -> int:
 
 
 def test_at_stage_3_no_rank_holds_more_than_its_state_and_a_few_units() -> None:
-    limit = 3 * 4 * block_numel(LARGE) + SLACK_BYTES
+    limit = 3 * 4 * LARGE.block_numel + SLACK_BYTES
     assert max(on_ranks(2, _peak_bytes, False)) < limit
     assert min(on_ranks(2, _peak_bytes, True)) > limit, "the measure does not see a whole model"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,10 @@ async def test_who_waits_looks_by_itself_after_a_while() -> None:
 @pytest.fixture(params=["fake", "local"])
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     (tmp_path / "a.txt").write_text("x")
-    return LocalFiles() if request.param == "local" else FakeFiles(f"{tmp_path}/*.txt", f"{tmp_path}/a.txt")
+    (tmp_path / "a.json").write_text('{"a": [1]}')
+    fake = FakeFiles(f"{tmp_path}/*.txt", f"{tmp_path}/a.txt")
+    fake.documents[f"{tmp_path}/a.json"] = {"a": [1]}
+    return LocalFiles() if request.param == "local" else fake
 
 
 async def test_a_glob_matches_where_there_is_a_file(files: Files, tmp_path: Path) -> None:
@@ -46,6 +50,16 @@ async def test_a_glob_matches_where_there_is_a_file(files: Files, tmp_path: Path
     assert await files.matches(f"{tmp_path}/a.txt")
     for nothing in (f"{tmp_path}/*.md", f"{tmp_path}", "/nonexistent/*", "a\x00b", ""):
         assert not await files.matches(nothing)
+
+
+async def test_a_document_is_read_where_it_is_one(files: Files, tmp_path: Path) -> None:
+    assert await files.document(f"{tmp_path}/a.json") == {"a": [1]}
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "list").write_text("[1]")
+    (tmp_path / "deep").write_text("[" * 100_000)
+    (tmp_path / "large").write_text('{"a": "' + "x" * 2**20 + '"}')
+    for nothing in ("a.txt", "missing", "pipe", "list", "deep", "large", "", "a\x00b"):
+        assert await files.document(f"{tmp_path}/{nothing}") is None
 
 
 async def test_a_folder_is_removed_whole_and_may_be_removed_again(tmp_path: Path) -> None:

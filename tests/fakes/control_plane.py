@@ -40,7 +40,7 @@ class ControlPlane:
         self.settings = Settings(home=Path("/nowhere"))
         self.bus, self.ray, self.files = FakeBus(), FakeRay(), FakeFiles()
         self.capacity = FakeCapacity(self.slots)
-        self.plans = Plans(capacity=self.capacity)
+        self.plans = Plans(capacity=self.capacity, files=self.files)
         world: dict[str, Any] = {"database": self.database, "clock": self.clock, "bus": self.bus}
         self.jobs = Jobs(**world, files=self.files, tokens=self.tokens, plans=self.plans, embedded=True)
         self.attempts = Attempts(**world, ray=self.ray, settings=self.settings, leaving=asyncio.Event())

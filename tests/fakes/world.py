@@ -60,10 +60,14 @@ class FakeTokens:
 class FakeFiles:
     def __init__(self, *present: str) -> None:
         self.present = set(present)
+        self.documents: dict[str, dict[str, Any]] = {}
         self.removed: list[str] = []
 
     async def matches(self, pattern: str) -> bool:
         return pattern in self.present
+
+    async def document(self, path: str) -> dict[str, Any] | None:
+        return self.documents.get(path)
 
     async def remove_folder(self, uri: str) -> None:
         self.removed.append(uri)

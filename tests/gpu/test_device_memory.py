@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from service.domain.presets import PRESETS, gpt_numel
+from service.domain.presets import PRESETS
 from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
@@ -51,7 +51,7 @@ def test_the_allocator_holds_what_the_engine_says(stage: int, nccl: dist.Process
     found = engine.footprint()
     said = sum(size for tiers in found.by_kind.values() for size in tiers.values())
     said += found.gathered_bytes + found.buckets_bytes + found.buffers_bytes
-    assert said > 12 * gpt_numel(SHAPE), "master and moments alone are 12 bytes per parameter on one rank"
+    assert said > 12 * SHAPE.numel, "master and moments alone are 12 bytes per parameter on one rank"
     assert torch.cuda.memory_allocated() - before == pytest.approx(said, rel=0.04)
 
 

@@ -27,6 +27,7 @@ from workers.engine.units import UnitRule, UnitRuleError, group_units
 from workers.engine.zero.engine import ZeroEngine
 from workers.models import huggingface
 from workers.models.blueprint import Blueprint
+from workers.models.compiled import compile_forwards
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import draw
 from workers.user_code import SpecError
@@ -48,14 +49,17 @@ def draw_model(spec: JobSpec) -> Blueprint:
     blueprint = draw(spec.model, seed=training.seed, seq_len=training.seq_len)
     model = blueprint.model
     try:
-        group_units(model, unit_rule(spec.units))
+        units = group_units(model, unit_rule(spec.units))
     except UnitRuleError as error:
         rule = spec.model_dump()["units"] or {}
         field = "units.layers" if rule.get("layers") else "units.min_params"
         value = list(rule.get("layers") or ()) or rule.get("min_params")
         raise SpecError(field=field, value=value, problem=str(error), fix="name a class of the model") from error
+    if spec.compile:
+        root, *blocks = units
+        compile_forwards(module for unit in blocks or [root] for module in unit.modules)
     if training.activation_checkpointing:
-        recompute(repeated_blocks(model))
+        recompute(repeated_blocks(model), reentrant=training.activation_checkpointing == "reentrant")
     return blueprint
 
 

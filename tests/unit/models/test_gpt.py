@@ -10,10 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from service.domain.presets import GPT_CLASSES, PRESETS, GptShape, gpt_numel
+from service.domain.presets import GPT_CLASSES, PRESETS, GptShape
 from service.domain.spec import GptModel, PythonModel
 from workers.models.gpt import Gpt
-from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import build
 from workers.user_code import SpecError
 
@@ -51,14 +50,14 @@ def user_nonsense() -> str:
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_exact_count_of_a_preset_is_what_the_module_has(name: str) -> None:
     with torch.device("meta"):
-        assert numel(Gpt(PRESETS[name])) == gpt_numel(PRESETS[name])
+        assert numel(Gpt(PRESETS[name])) == PRESETS[name].numel
 
 
 def test_the_presets_have_the_sizes_that_their_names_promise() -> None:
-    assert gpt_numel(PRESETS["gpt2"]) == 124_439_808  # as published
-    assert gpt_numel(PRESETS["gpt-tiny"]) == pytest.approx(1e6, rel=0.1)
-    assert gpt_numel(PRESETS["gpt-small"]) == pytest.approx(25e6, rel=0.05)
-    assert gpt_numel(PRESETS["gpt-medium"]) == pytest.approx(110e6, rel=0.05)
+    assert PRESETS["gpt2"].numel == 124_439_808  # as published
+    assert PRESETS["gpt-tiny"].numel == pytest.approx(1e6, rel=0.1)
+    assert PRESETS["gpt-small"].numel == pytest.approx(25e6, rel=0.05)
+    assert PRESETS["gpt-medium"].numel == pytest.approx(110e6, rel=0.05)
 
 
 def test_presets_import_no_torch() -> None:
@@ -96,7 +95,7 @@ def test_equal_seeds_give_equal_weights_and_leave_the_random_state_alone() -> No
 
 def test_a_gpt_of_ones_own_size_is_built() -> None:
     spec = GptModel(layers=1, width=8, heads=2, vocab=5, context=4)
-    assert numel(build(spec, seed=1)) == gpt_numel(GptShape(layers=1, width=8, heads=2, vocab=5, context=4))
+    assert numel(build(spec, seed=1)) == GptShape(layers=1, width=8, heads=2, vocab=5, context=4).numel
 
 
 def test_a_sequence_longer_than_the_context_is_refused_by_name() -> None:
@@ -132,34 +131,6 @@ def test_a_spec_error_survives_pickling() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error) == "a = 1: b; c"
     assert again.field == "a"
-
-
-def test_recomputed_blocks_give_the_same_gradients() -> None:
-    plain, saving = build("gpt-tiny", seed=1), build("gpt-tiny", seed=1)
-    recompute(repeated_blocks(saving))
-    tokens = batch(256)
-    for model in (plain, saving):
-        model(tokens).backward()
-    assert list(dict(saving.named_parameters())) == list(dict(plain.named_parameters()))
-    for a, b in zip(plain.parameters(), saving.parameters(), strict=True):
-        assert torch.equal(a.grad, b.grad)
-
-
-def test_recomputation_runs_each_block_once_more_and_its_hooks_only_once() -> None:
-    model = build("gpt-tiny", seed=1)
-    hooks, runs = [], []
-    blocks = repeated_blocks(model)
-    recompute(blocks)
-    blocks[0].register_forward_pre_hook(lambda *_: hooks.append(1))
-    blocks[0].mlp.register_forward_pre_hook(lambda *_: runs.append(1))
-    model(batch(256)).backward()
-    assert (len(hooks), len(runs)) == (1, 2)
-
-
-def test_the_repeated_blocks_of_a_gpt_are_its_blocks() -> None:
-    model = Gpt(TINY)
-    assert repeated_blocks(model) == tuple(model.blocks)
-    assert repeated_blocks(nn.Linear(2, 2)) == ()
 
 
 def test_the_control_plane_knows_the_classes_that_a_unit_may_be_named_by() -> None:

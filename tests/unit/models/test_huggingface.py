@@ -10,9 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PretrainedConfig
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config
 
+from service.domain.hf_shape import shape_in
 from service.domain.spec import HfModel
+from workers.engine.units import UnitRule, group_units
 from workers.layout.interval import Interval
 from workers.models.registry import build, draw
 from workers.user_code import SpecError
@@ -34,6 +36,36 @@ def saved(config: PretrainedConfig, folder: Path, *, shard: str = "1GB") -> nn.M
     model = AutoModelForCausalLM.from_config(config)
     model.save_pretrained(folder, max_shard_size=shard)
     return model
+
+
+SMALL = {key: getattr(LLAMA, key) for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "vocab_size")}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64}
+FAMILIES = {
+    "gpt2": GPT2,
+    "gpt2_untied_with_a_narrow_mlp": GPT2Config(
+        **{**GPT2.to_dict(), "tie_word_embeddings": False, "n_inner": 20, "model_type": "gpt2"}
+    ),
+    "llama": LLAMA,
+    "llama_tied_with_biases": LlamaConfig(
+        **SMALL, **HEADS, tie_word_embeddings=True, attention_bias=True, mlp_bias=True, head_dim=6
+    ),
+    "mistral": MistralConfig(**SMALL, **HEADS),
+    "qwen2": Qwen2Config(**SMALL, **HEADS),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_planner_counts_the_parameters_that_the_library_makes(family: str) -> None:
+    config = FAMILIES[family]
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    shape = shape_in(json.loads(config.to_json_string(use_diff=False)))
+    assert shape is not None
+    _root, *blocks = group_units(model, UnitRule())
+    assert shape.numel == sum(param.numel() for param in model.parameters())
+    assert (len(blocks), shape.block_numel) == (shape.layers, sum(p.numel() for p in blocks[0].params.values()))
+    assert shape.block_matrix_numel == sum(p.numel() for p in blocks[0].params.values() if p.ndim == 2)
+    assert shape.context == 32 if "gpt2" in family else shape.context == 64
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA], ids=["gpt2", "llama"])

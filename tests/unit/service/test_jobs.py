@@ -55,6 +55,46 @@ async def test_a_dry_run_plans_and_stores_nothing(plane: ControlPlane) -> None:
     assert (await plane.jobs.list()).items == ()
 
 
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 300,
+    "max_position_embeddings": 64,
+}
+
+
+async def test_a_plan_of_a_folder_has_the_bytes_that_its_config_tells(plane: ControlPlane) -> None:
+    document = {"model": {"hf": "/m"}, "precision": "fp32", "stage": "auto", "training": {"seq_len": 32}}
+    plane.files.present = {"/m/config.json"}
+    plane.files.documents["/m/config.json"] = CONFIG
+    plan = await plane.plans.plan(document)
+    assert (plan.model, plan.numel) == ("/m", 2 * 300 * 16 + 2 * (3 * 16 * 24 + 768 + 32) + 16)
+    whole = next(choice for choice in plan.choices if (choice.stage, choice.workers, choice.offload) == (0, 1, "none"))
+    assert whole.states_bytes == 16 * plan.numel
+    done = await plane.jobs.submit(document, dry_run=True)
+    assert done.plan is not None
+    assert done.report["stage"].startswith("stage 0: one worker")
+    with pytest.raises(SpecRefused, match="longer than the model's context 64"):
+        await plane.jobs.submit({**document, "training": {"seq_len": 65}})
+
+
+@pytest.mark.parametrize("config", [None, {"model_type": "mamba"}, {**CONFIG, "vocab_size": True}])
+async def test_a_model_whose_size_is_not_known_here_trains_and_its_plan_says_so(
+    plane: ControlPlane, config: dict[str, object] | None
+) -> None:
+    document = {"model": {"hf": "/m"}, "stage": "auto"}
+    plane.files.present = {"/m/config.json"}
+    plane.files.documents |= {"/m/config.json": config} if config else {}
+    with pytest.raises(SpecRefused, match="its size is not known here"):
+        await plane.plans.plan(document)
+    assert (await plane.jobs.submit(document, dry_run=True)).plan is None
+    assert (await plane.jobs.submit(document)).created
+
+
 async def test_the_key_of_a_deleted_job_is_free_again(plane: ControlPlane) -> None:
     first = await plane.jobs.submit(TINY, idempotency_key="k")
     assert first.job is not None

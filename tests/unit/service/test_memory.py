@@ -19,7 +19,7 @@ from service.domain.memory import (
 )
 from service.domain.offload import by_tier, fitting_ratio, resting
 from service.domain.planning import plan_spec, rank_bytes
-from service.domain.presets import PRESETS, gpt_numel
+from service.domain.presets import PRESETS
 from service.domain.spec import JobSpec, Offload, PrecisionSpec
 from service.domain.training import TrainingSpec
 
@@ -76,7 +76,7 @@ def test_muon_keeps_one_moment_of_the_matrices_of_the_blocks_and_two_of_the_rest
     shape = PRESETS["gpt-tiny"]
     matrices = shape.layers * 12 * shape.width**2
     kept = rank_bytes(spec, shape, stage=0, workers=1)["optimizer"]["device"]
-    assert kept == (4 + 8) * gpt_numel(shape) - 4 * matrices
+    assert kept == (4 + 8) * shape.numel - 4 * matrices
 
 
 @pytest.mark.parametrize(("stage", "factor"), [(0, 2), (1, 2), (2, 5), (3, 12)])
@@ -105,7 +105,7 @@ def test_a_higher_stage_never_needs_more_memory(numel: int, workers: int, precis
 def test_units_of_a_gpt_add_up_to_its_parameters() -> None:
     shape = PRESETS["gpt-small"]
     units = unit_numels(shape)
-    assert units["block"] * shape.layers + units["root"] == gpt_numel(shape)
+    assert units["block"] * shape.layers + units["root"] == shape.numel
 
 
 def test_checkpointing_keeps_inputs_and_one_block() -> None:
@@ -139,7 +139,7 @@ def test_a_plan_has_a_line_for_each_stage_at_each_size_worth_one() -> None:
     assert {(choice.stage, choice.workers) for choice in plan.choices} == {
         (stage, workers) for stage in range(4) for workers in (1, 2, 4, 6)
     }
-    assert plan.numel == gpt_numel(PRESETS["gpt2"])
+    assert plan.numel == PRESETS["gpt2"].numel
     assert all(choice.fits is None for choice in plan.choices)
 
 

@@ -231,6 +231,15 @@ def test_a_decay_longer_than_training_is_refused() -> None:
     assert problem.fix == "use at most 80, or fewer warmup_steps"
 
 
+def test_recomputation_and_compilation_are_said_in_words_that_are_known() -> None:
+    for value in (True, False, "reentrant"):
+        assert parse_spec(tiny(training={"activation_checkpointing": value})).training.activation_checkpointing == value
+    problem = refused(tiny(training={"activation_checkpointing": "sometimes"}))["training.activation_checkpointing"]
+    assert problem.fix == "write true, false or reentrant"
+    assert parse_spec(tiny(compile=True)).compile
+    assert list(refused(tiny(compile=2))) == ["compile"]
+
+
 def test_what_an_optimizer_is_not_told_follows_its_name() -> None:
     def numbers(**fields: Any) -> tuple[float, float, tuple[float, float]]:
         optimizer = parse_spec(tiny(training={"optimizer": fields})).training.optimizer
