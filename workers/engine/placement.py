@@ -31,10 +31,6 @@ class Placement:
         self._size_bytes: dict[StateKey, int] = {}
 
     @classmethod
-    def on_device(cls, device: torch.device) -> Placement:
-        return cls.of(device)
-
-    @classmethod
     def of(
         cls,
         device: torch.device,

@@ -209,8 +209,36 @@ def test_scalars_of_another_model_are_refused() -> None:
 
 
 @STAGES
+def test_an_optimizer_built_before_the_engine_holds_what_trains_and_cannot_disturb_it(stage: int) -> None:
+    model, plain = net(), engine_at(net(), Seat(), stage=stage)
+    early = torch.optim.SGD(model.parameters(), lr=1.0)
+    engine = engine_at(model, Seat(), stage=stage)
+    assert all(a is b for a, b in zip(early.param_groups[0]["params"], model.parameters(), strict=True))
+    for each in (engine, plain):
+        train(each, range(2))
+        early.step()
+    assert equal(state(engine), state(plain))
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_buffers_of_every_kind_stay_and_floating_ones_alone_change_their_type(stage: int) -> None:
+    model = net()
+    model.register_buffer("count", torch.tensor(2**40 + 1))
+    model.register_buffer("mask", torch.tensor([True, False]), persistent=False)
+    precision = Precision(params=torch.bfloat16, buffers=torch.float16)
+    engine = engine_at(model, Seat(), stage=stage, precision=precision)
+    assert set(engine.buffers()) == {"seen", "count"}
+    types = {name: buffer.dtype for name, buffer in model.named_buffers()}
+    half = torch.float16
+    assert types == {"seen": half, "scratch": half, "count": torch.int64, "mask": torch.bool}
+    model.count += 1
+    engine.rejoin(Seat())
+    assert int(engine.buffers()["count"]) == 2**40 + 2
+
+
+@STAGES
 def test_a_dropped_engine_frees_its_state_and_leaves_the_model_without_hooks(stage: int) -> None:
-    model, placement = net(), Placement.on_device(torch.device("cpu"))
+    model, placement = net(), Placement.of(torch.device("cpu"))
     engine = engine_at(model, Seat(), stage=stage, placement=placement)
     train(engine, range(1))
     moment = weakref.ref(placement.fetch(StateKey(1, StateKind.EXP_AVG)))

@@ -79,7 +79,7 @@ def sizes(stage: int, dtype: torch.dtype, placement: Placement) -> dict[str, dic
 @pytest.mark.parametrize("stage", range(4))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_offload_moves_bytes_from_tier_to_tier_and_adds_none(stage: int, dtype: torch.dtype, tmp_path: Path) -> None:
-    near = sizes(stage, dtype, Placement.on_device(CPU))
+    near = sizes(stage, dtype, Placement.of(CPU))
     far = sizes(stage, dtype, placed(tmp_path, "nvme"))
     assert {kind: sum(tiers.values()) for kind, tiers in far.items()} == {k: t["device"] for k, t in near.items()}
     assert set(far["exp_avg"]) == set(far.get("master", {"nvme": 0})) == {"nvme"}

@@ -33,7 +33,7 @@ def test_an_integer_dtype_is_refused_with_its_role() -> None:
 
 
 def test_a_placement_gives_back_what_was_committed_and_counts_it() -> None:
-    placement = Placement.on_device(torch.device("cpu"))
+    placement = Placement.of(torch.device("cpu"))
     key = StateKey(0, StateKind.MASTER)
     placement.allocate(key, numel=6, dtype=torch.float32)
     placement.allocate(StateKey(1, StateKind.MASTER), numel=2, dtype=torch.float32)

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
+from workers.engine.ages import Ages
+from workers.engine.buffers import persistent_buffers
 from workers.engine.elementwise import FlatOptimizer, Operands, Span
 from workers.engine.fsdp2.pieces import layout, shard, stays_whole
 from workers.engine.fsdp2.sharding import Options, Sharding, choose_units, tame
@@ -96,9 +98,8 @@ class Fsdp2Engine:
         self._hypers = {
             name: optimizer.hyper(name, ndim=len(meta.shape)) for name, meta in self._metas.items() if meta.trainable
         }
-        self._steps, self._updates = dict.fromkeys(self._hypers, 0), 0
+        self._ages = Ages([*self._hypers])
         self._meter = Meter()
-        self._touched, self._shown = dict.fromkeys(self._steps, 0), False
         tame(model, precision, device)
         options = Options(precision=precision, reshard=stage != 2, offload=offload, device=device)
         self._sharding = Sharding(model, choose_units(model, units), options)
@@ -146,8 +147,7 @@ class Fsdp2Engine:
             norm = math.nan if skipped else math.sqrt(square) / scale
             if not skipped:
                 grads |= _shaped(loose, lone_sum)
-                ages = dict(zip(self._touched, touched_sum, strict=True))
-                self._update(grads, ages, lr_scale=lr_scale, divisor=scale * clip_divisor(norm, self._clip_norm))
+                self._update(grads, touched_sum, lr_scale=lr_scale, divisor=scale * clip_divisor(norm, self._clip_norm))
             excused = self._loss_scale.judge(overflowed=skipped)
             self._forget_gradients()
             return StepOutcome(
@@ -177,19 +177,14 @@ class Fsdp2Engine:
         """Nothing is derived: parameters are their own master, and every gather starts from them."""
 
     def scalars(self) -> dict[str, Any]:
-        return {"steps": dict(self._steps), "updates": self._updates, **self._loss_scale.scalars()}
+        return self._ages.scalars() | self._loss_scale.scalars()
 
     def load_scalars(self, scalars: Mapping[str, Any]) -> None:
-        missing = [name for name in self._steps if name not in scalars["steps"]]
-        if missing:
-            raise KeyError(f"scalars.steps lacks {missing[:3]} ({len(missing)} parameters): they are another model's")
-        self._steps = {name: int(scalars["steps"][name]) for name in self._steps}
-        self._updates = int(scalars.get("updates", max(self._steps.values(), default=0)))
+        self._ages.load(scalars)
         self._loss_scale.load(scalars)
 
     def buffers(self) -> Mapping[str, Tensor]:
-        persistent = self._model.state_dict(keep_vars=True).keys()
-        return {name: buffer for name, buffer in self._model.named_buffers() if name in persistent}
+        return persistent_buffers(self._model)
 
     def rejoin(self, group: dist.ProcessGroup) -> Held:
         held = self._held()
@@ -233,14 +228,14 @@ class Fsdp2Engine:
         self._sharding.apply(group, shard_size=self._shard_size, meter=self._meter)
         # FSDP2 registers these between passes; the objects stay until the next group.
         self._params = dict(self._model.named_parameters())
-        self._touched = dict.fromkeys(self._steps, 0)
+        self._touched = dict.fromkeys(self._hypers, 0)
         self._whole: dict[str, weakref.ref[Tensor]] = {}
         self._beside = {
             name: {
                 kind: torch.zeros(self._mine(name).numel, dtype=MASTER_DTYPE, device=_local(self._params[name]).device)
                 for kind in self._config.beside_master()
             }
-            for name in self._steps
+            for name in self._hypers
         }
 
     def _watch(self, name: str, param: nn.Parameter) -> None:
@@ -261,7 +256,7 @@ class Fsdp2Engine:
         """This rank's parts of the reduced gradients, flat, and the unreduced ones of parameters that stay whole. What
         was frozen since the engine was built has none."""
         sharded, loose = {}, {}
-        for name in self._steps:
+        for name in self._hypers:
             param = self._params[name]
             if not param.requires_grad:
                 self._touched[name] = 0
@@ -280,20 +275,19 @@ class Fsdp2Engine:
         return cast(list[float], sums.tolist())
 
     def _update(
-        self, grads: Mapping[str, Tensor], ages: Mapping[str, float], *, lr_scale: float, divisor: float
+        self, grads: Mapping[str, Tensor], touched: Sequence[float], *, lr_scale: float, divisor: float
     ) -> None:
-        self._updates += 1
-        for name, hyper in self._hypers.items():
-            self._steps[name] += ages[name] > 0
+        self._ages.advance(touched)
+        for (name, hyper), step, count in zip(self._hypers.items(), self._ages.steps, touched, strict=True):
             state = Operands(
                 master=_local(self._params[name]).view(-1),
                 grad=grads.get(name, torch.empty(0)),
                 beside=self._beside[name],
             )
-            if ages[name] > 0:
-                span = Span(start=0, stop=state.master.numel(), step=self._steps[name], hyper=hyper)
+            if count:
+                span = Span(start=0, stop=state.master.numel(), step=step, hyper=hyper)
                 self._optimizer.update(state, [span], lr_scale=lr_scale, grad_divisor=divisor)
-            self._optimizer.average(state, first=self._updates == 1, window=state.master.numel())
+            self._optimizer.average(state, first=self._ages.updates == 1, window=state.master.numel())
 
     def _forget_gradients(self) -> None:
         self._touched.update(dict.fromkeys(self._touched, 0))

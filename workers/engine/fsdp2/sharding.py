@@ -21,6 +21,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
+from workers.engine.buffers import move_buffers
 from workers.engine.fsdp2.pieces import stays_whole
 from workers.engine.fsdp2.traffic import CountedGather, CountedScatter, Meter
 from workers.engine.precision import MASTER_DTYPE, Precision
@@ -152,10 +153,7 @@ def tame(model: nn.Module, precision: Precision, device: torch.device) -> None:
         floating = precision.params if param.is_floating_point() else param.dtype
         dtype = MASTER_DTYPE if param.requires_grad else floating
         param.data = param.data.to(device=param.device if param.is_meta else device, dtype=dtype).contiguous()
-    for buffer in model.buffers():
-        kind = (precision.buffers or buffer.dtype) if buffer.is_floating_point() else buffer.dtype
-        blank = torch.empty(buffer.shape, dtype=kind, device=device) if buffer.is_meta else buffer.data
-        buffer.data = blank.to(device=device, dtype=kind)
+    move_buffers(model, device, precision.buffers)
 
 
 def modules_of(modules: Modules) -> set[nn.Module]:

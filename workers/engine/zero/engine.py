@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from workers.engine.ages import Ages
+from workers.engine.buffers import move_buffers, persistent_buffers
 from workers.engine.elementwise import FlatOptimizer, Operands, Span, merge_parts
 from workers.engine.loss_scale import LossScale
 from workers.engine.muon import hidden_matrices, lr_ratio, orthogonalized
@@ -70,19 +72,15 @@ class ZeroEngine:
         self._loss_scale = LossScale(precision.scaling)
         self._clip_norm = clip_norm
         self._device = device
-        self._placement = placement or Placement.on_device(device)
+        self._placement = placement or Placement.of(device)
         matrices = hidden_matrices(model) if optimizer.name == "muon" else frozenset[str]()
         self._metas = _metas(model, optimizer, matrices)
-        _move_buffers(model, device, precision.buffers)
+        move_buffers(model, device, precision.buffers)
         self._units = _build_units(model, units, precision, matrices)
         slots = [s for unit in self._units for flat in unit.trainable for s in flat.plan.slots]
-        self._param_names = [slot.name for slot in slots]
+        self._ages = Ages([slot.name for slot in slots])
         ratios = {slot.name: lr_ratio(slot.shape, optimizer.adjust_lr) for slot in slots if slot.name in matrices}
         self._hypers = [optimizer.hyper(s.name, ndim=len(s.shape), ratio=ratios.get(s.name, 1.0)) for s in slots]
-        self._updates = 0
-        # Per parameter, as torch counts them: one that gets no gradient in a step does not age.
-        self._steps = [0] * len(self._param_names)
-        self._gathered_peak_bytes = 0
         self._join(group, fill=True)
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> Tensor:
@@ -119,23 +117,14 @@ class ZeroEngine:
         self._raise_failure()
 
     def scalars(self) -> dict[str, Any]:
-        steps = dict(zip(self._param_names, self._steps, strict=True))
-        return {"steps": steps, "updates": self._updates, **self._loss_scale.scalars()}
+        return self._ages.scalars() | self._loss_scale.scalars()
 
     def load_scalars(self, scalars: Mapping[str, Any]) -> None:
-        steps = scalars["steps"]
-        missing = [name for name in self._param_names if name not in steps]
-        if missing:
-            raise KeyError(
-                f"scalars.steps lacks {missing[:3]} ({len(missing)} parameters): they belong to another model"
-            )
-        self._steps = [int(steps[name]) for name in self._param_names]
-        self._updates = int(scalars.get("updates", max(self._steps, default=0)))
+        self._ages.load(scalars)
         self._loss_scale.load(scalars)
 
     def buffers(self) -> Mapping[str, Tensor]:
-        persistent = self._model.state_dict(keep_vars=True).keys()
-        return {name: buffer for name, buffer in self._model.named_buffers() if name in persistent}
+        return persistent_buffers(self._model)
 
     def rejoin(self, group: dist.ProcessGroup) -> Held:
         held = self._held()
@@ -143,21 +132,19 @@ class ZeroEngine:
         self._hooks.remove()
         former = self._collectives
         former.close()
-        self._gathered_peak_bytes = 0
         self._placement = self._placement.renewed()
         self._join(group, fill=False)
         self._collectives.continue_from(former)
         return held
 
     def footprint(self) -> Footprint:
-        buffers = sum(b.numel() * b.itemsize for b in self._model.buffers())
         return Footprint(
             by_kind=self._state.size_bytes(),
             gathered_bytes=self._passes.gathered_bytes,
             gathered_peak_bytes=self._passes.gathered_peak_bytes,
             buckets_bytes=self._reducer.buckets.size_bytes,
             staging_bytes=self._placement.staging_bytes,
-            buffers_bytes=buffers,
+            buffers_bytes=sum(buffer.nbytes for buffer in self._model.buffers()),
         )
 
     def traffic(self) -> Traffic:
@@ -188,7 +175,7 @@ class ZeroEngine:
             collectives=collectives,
             placement=self._placement,
             dtype=self._precision.reduce_dtype,
-            num_params=len(self._steps),
+            num_params=len(self._ages.names),
         )
         self._passes = Passes(
             stage=stage, units=self._units, collectives=collectives, reducer=self._reducer, state=self._state
@@ -255,9 +242,7 @@ class ZeroEngine:
 
     def _update(self, lr_scale: float, divisor: float, touched: Sequence[float]) -> None:
         """Walk the units: fetch, update where the data are, commit; the next unit's state is asked for ahead."""
-        self._updates += 1
-        for number, count in enumerate(touched):
-            self._steps[number] += count > 0
+        self._ages.advance(touched)
         flats = [flat for unit in self._units for flat in unit.trainable]
         following = dict(zip(flats, [*flats[1:], None], strict=True)) if flats else {}
         for unit in self._units:
@@ -281,7 +266,7 @@ class ZeroEngine:
     def _spans(self, flat: Flat, touched: Sequence[float]) -> Iterator[Span]:
         """What had a gradient, cut where every stage cuts."""
         for parts in flat.parts:
-            yield from merge_parts(parts, touched=touched, steps=self._steps, hypers=self._hypers)
+            yield from merge_parts(parts, touched=touched, steps=self._ages.steps, hypers=self._hypers)
 
     def _update_flat(self, flat: Flat, touched: Sequence[float], *, lr_scale: float, divisor: float) -> None:
         """Where the moments are: what rests elsewhere is copied there, and the master back."""
@@ -295,7 +280,7 @@ class ZeroEngine:
             orthogonal=self._orthogonal.pop(flat.index).to(where) if flat.plan.matrices else None,
         )
         self._optimizer.update(state, self._spans(flat, touched), lr_scale=lr_scale, grad_divisor=divisor)
-        self._optimizer.average(state, first=self._updates == 1, window=flat.shard.numel)
+        self._optimizer.average(state, first=self._ages.updates == 1, window=flat.shard.numel)
         self._state.commit_master(flat, state.master)
         for kind, values in state.beside.items():
             self._placement.commit(flat.key(kind), values)
@@ -357,12 +342,6 @@ def _metas(model: nn.Module, optimizer: OptimizerConfig, matrices: Collection[st
         )
         for name, param in model.named_parameters()
     }
-
-
-def _move_buffers(model: nn.Module, device: torch.device, dtype: torch.dtype | None) -> None:
-    for buffer in model.buffers():
-        floating = dtype if buffer.is_floating_point() else None
-        buffer.data = buffer.data.to(device=device, dtype=floating)
 
 
 def _build_units(model: nn.Module, rule: UnitRule, precision: Precision, matrices: Collection[str]) -> list[Unit]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -54,7 +55,7 @@ class Hooks:
         for number, param in zip(numbers, params, strict=True):
             self._handles.append(
                 param.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                    _arrival(self._passes, weakref.ref(unit), number)
+                    _weakly(self._passes, weakref.ref(unit), partial(Passes.gradient_arrived, param=number))
                 )
             )
 
@@ -84,40 +85,30 @@ class Hooks:
                 self._handles.append(module.register_forward_hook(after))
 
 
-def _arrival(passes: weakref.ref[Passes], unit: weakref.ref[Unit], number: int) -> Callable[[Tensor], None]:
-    def arrived(param: Tensor) -> None:
+def _weakly(
+    passes: weakref.ref[Passes], unit: weakref.ref[Unit], tell: Callable[[Passes, Unit], None]
+) -> Callable[[Tensor], None]:
+    def hook(tensor: Tensor) -> None:
         live, mine = passes(), unit()
         if live is not None and mine is not None:
-            live.gradient_arrived(mine, number)
+            tell(live, mine)
 
-    return arrived
+    return hook
 
 
 def _watch_outputs(passes: weakref.ref[Passes], unit: weakref.ref[Unit], output: Any) -> None:
     """Gather before the backward of the unit reads its first parameter."""
-
-    def before_backward(grad: Tensor) -> None:
-        live, mine = passes(), unit()
-        if live is not None and mine is not None:
-            live.before_backward(mine)
-
     for tensor in _tensors(output):
         if tensor.requires_grad:
-            tensor.register_hook(before_backward)  # type: ignore[no-untyped-call]
+            tensor.register_hook(_weakly(passes, unit, Passes.before_backward))  # type: ignore[no-untyped-call]
 
 
 def _watch_inputs(passes: Passes, unit: Unit, inputs: Any) -> None:
     """A frozen parameter has no gradient to tell that its last use is over; the inputs' gradients tell."""
-    passes_ref, unit_ref = weakref.ref(passes), weakref.ref(unit)
-
-    def done(grad: Tensor) -> None:
-        live, mine = passes_ref(), unit_ref()
-        if live is not None and mine is not None:
-            live.inputs_done(mine)
-
     if passes.phase is Phase.BACKWARD and unit.inputs_hooked:
         return  # a recomputation whose graph is thrown away; the first forward's inputs are watched
     unit.inputs_hooked = True
+    done = _weakly(weakref.ref(passes), weakref.ref(unit), Passes.inputs_done)
     for tensor in _tensors(inputs):
         if tensor.requires_grad:
             tensor.register_hook(done)  # type: ignore[no-untyped-call]

@@ -16,6 +16,7 @@ from workers.engine.zero.buckets import Bucket, Buckets
 from workers.engine.zero.collectives import Collectives, Pending
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.stages import Reduce, Stage
+from workers.layout.interval import Interval
 
 # Reductions under way at once: one crosses the group while the next is packed.
 DEPTH = 2
@@ -111,13 +112,11 @@ class Reducer:
 
     def own_gradient(self, flat: Flat) -> Tensor:
         """This rank's part of the reduced gradient."""
-        grad = self._placement.fetch(flat.key(StateKind.GRAD))
-        return grad if self._sharded else grad.narrow(0, flat.shard.start, flat.shard.numel)
+        return self._part(flat, flat.shard)
 
     def state_gradient(self, flat: Flat) -> Tensor:
         """The reduced gradient of what this rank updates."""
-        grad = self._placement.fetch(flat.key(StateKind.GRAD))
-        return grad if self._sharded else grad.narrow(0, flat.state.start, flat.state.numel)
+        return self._part(flat, flat.state)
 
     def start_step(self, units: Sequence[Unit]) -> None:
         """The next gradient to land replaces what is there."""
@@ -125,6 +124,10 @@ class Reducer:
         for unit in units:
             for flat in unit.trainable:
                 flat.clean = True
+
+    def _part(self, flat: Flat, interval: Interval) -> Tensor:
+        grad = self._placement.fetch(flat.key(StateKind.GRAD))
+        return grad if self._sharded else grad.narrow(0, interval.start, interval.numel)
 
     def _send_packed(self, flat: Flat) -> None:
         self._make_room()
