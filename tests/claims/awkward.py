@@ -1,4 +1,4 @@
-"""More models of users' own kinds: parametrised, listed, looked at on the way, changed in place."""
+"""More models of users' own kinds: parametrised, listed, looked at on the way, changed in place, recurrent, sparse."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from tests.claims.scenarios import WIDTH, Layer, Micro, data
+from tests.claims.scenarios import WIDTH, Branches, Layer, Micro, data
+from workers.models.recompute import recompute
 
 
 class Normed(nn.Module):
@@ -120,3 +121,56 @@ class Halves(nn.Module):
         for block in self.blocks:
             x = block(x)
         return x.square().mean()
+
+
+class AroundFrozen(nn.Module):
+    """Recomputed blocks with dropout, the middle one frozen whole."""
+
+    def __init__(self, *, reentrant: bool) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(nn.Sequential(Layer(), nn.Dropout(0.3)) for _ in range(3))
+        self.blocks[1].requires_grad_(False)
+        recompute(self.blocks, reentrant=reentrant)
+
+    def forward(self, micro: Micro) -> Tensor:
+        x = self.first(data(micro[0]))
+        for block in self.blocks:
+            x = block(x)
+        return x.square().mean()
+
+
+class Recurrent(nn.Module):
+    """LSTMs, which keep lists of their parameters beside the registered ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.LSTM(WIDTH, WIDTH, batch_first=True) for _ in range(2))
+
+    def forward(self, micro: Micro) -> Tensor:
+        x = data(micro[0]).unsqueeze(1).expand(-1, 4, -1)
+        for block in self.blocks:
+            x, _ = block(x)
+        return x.square().mean()
+
+
+class Sparse(nn.Module):
+    """Tables whose gradients are sparse: a block's own and one that a dense head shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(7, WIDTH, sparse=True)
+        self.blocks = nn.ModuleList(nn.Embedding(5, WIDTH, sparse=True) for _ in range(2))
+
+    def forward(self, micro: Micro) -> Tensor:
+        rows = torch.randint(5, (4,), generator=torch.Generator().manual_seed(micro[0]))
+        x = self.table(rows) + sum(block(rows) for block in self.blocks)
+        return (x @ self.table.weight.T).square().mean()
+
+
+class Faint(Branches):
+    """Gradients of about 1e-5: what is added to a norm against a division by zero weighs as much as they do."""
+
+    def forward(self, micro: Micro) -> Tensor:
+        loss: Tensor = super().forward(micro) * 1e-5
+        return loss

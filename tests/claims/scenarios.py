@@ -207,7 +207,11 @@ def plain_run(scenario: Scenario) -> tuple[dict[str, Tensor], list[float]]:
         micros = scenario.micros(step)
         optimizer.zero_grad()
         for micro in micros:
+            torch.manual_seed(micro[0])
             (model(micro) / len(micros)).backward()
+        for param in model.parameters():
+            if param.grad is not None and param.grad.is_sparse:
+                param.grad = param.grad.to_dense()
         max_norm = scenario.clip_norm if scenario.clip_norm is not None else float("inf")
         norms.append(nn.utils.clip_grad_norm_(model.parameters(), max_norm).item())
         optimizer.step()

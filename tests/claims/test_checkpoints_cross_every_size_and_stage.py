@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -59,7 +62,15 @@ def wrong(engine: ZeroEngine, rank: int) -> list[str]:
     return found + ([] if engine.scalars()["steps"] == expected else ["steps"])
 
 
-def save(store: LocalStore, engine: ZeroEngine, group: dist.ProcessGroup, rank: int, *, step: int) -> None:
+def save(
+    store: LocalStore,
+    engine: ZeroEngine,
+    group: dist.ProcessGroup,
+    rank: int,
+    *,
+    step: int,
+    extra: Mapping[str, Any] = MappingProxyType({}),
+) -> None:
     report = write_rank(
         store, job="j", step=step, attempt=1, rank=rank, world_size=group.size(), parts=parts_of(engine, rank=rank)
     )
@@ -75,6 +86,7 @@ def save(store: LocalStore, engine: ZeroEngine, group: dist.ProcessGroup, rank: 
             spec_digest="",
             reports=[report for report in reports if report is not None],
             scalars=engine.scalars(),
+            extra=dict(extra),
         )
 
 

@@ -19,7 +19,7 @@ from workers.engine.units import UnitRule
 STEPS = 20
 STAGES = (3, 2, 0)
 # FSDP2 cannot, and is made to say so below.
-REFUSED = {"a_branch_used_on_one_rank_only", "blocks_used_twice_under_reentrant_recomputation"}
+REFUSED = {"unused_parameters_and_a_branch_used_on_one_rank_only", "blocks_used_twice_under_reentrant_recomputation"}
 
 
 class Mixed(nn.Module):

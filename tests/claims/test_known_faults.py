@@ -1,4 +1,8 @@
-"""The faults of other engines, each as a scenario that must end like one plain process on the whole batch."""
+"""The faults of other engines, each as a scenario that must end like one plain process on the whole batch.
+
+Those of offload, of resuming, of exports and of the loss scale are in `test_offload`, `test_optimizers`,
+`test_odd_models_are_saved_whole` and `tests/unit/engine/test_loss_scale`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,18 @@ import pytest
 import torch
 from torch import nn
 
-from tests.claims.awkward import Halves, InPlace, Listed, Looking, Nested, Normed
+from tests.claims.awkward import (
+    AroundFrozen,
+    Faint,
+    Halves,
+    InPlace,
+    Listed,
+    Looking,
+    Nested,
+    Normed,
+    Recurrent,
+    Sparse,
+)
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.scenarios import (
     Adapted,
@@ -40,29 +55,29 @@ def _freeze_head_on_even_steps(model: nn.Module, step: int) -> None:
 
 
 SCENARIOS = {
-    "the_number_of_backwards_may_change_from_step_to_step": Scenario(
+    "every_backward_counts_whatever_their_number_in_a_step": Scenario(
         model=Branches, micros=lambda step: _plain([2, 6, 1][step - 1])
     ),
-    "a_head_used_in_one_micro_batch_counts_once_and_leaves_nothing_stale": Scenario(
+    "a_gradient_in_some_micro_batches_only_counts_once_and_leaves_nothing_stale": Scenario(
         model=Branches, micros=lambda step: [(1, ""), (2, "head" if step != 3 else ""), (3, ""), (4, ""), (5, "")]
     ),
-    "a_branch_used_on_one_rank_only": Scenario(
+    "unused_parameters_and_a_branch_used_on_one_rank_only": Scenario(
         model=Branches, micros=lambda step: [(1, "head"), (2, "skip1"), (3, "skip0 skip2"), (4, "skip1 head")]
     ),
     "a_block_that_no_rank_used_does_not_age": Scenario(
         model=Branches, micros=lambda step: _plain(4, "skip1 head" if step % 2 else "head")
     ),
-    "a_parameter_frozen_on_alternate_steps_keeps_its_own_step_count": Scenario(
+    "a_parameter_frozen_on_alternate_steps_keeps_its_own_step_and_bias_correction": Scenario(
         model=Branches, micros=lambda step: _plain(3), before=_freeze_head_on_even_steps
     ),
     "a_tied_embedding_of_seven_rows": Scenario(model=Tied, micros=lambda step: _plain(3)),
     "a_matrix_tied_across_blocks": Scenario(model=TiedBlocks, micros=lambda step: _plain(4)),
-    "a_norm_far_below_epsilon": Scenario(model=Branches, micros=lambda step: _plain(4), clip_norm=1e-9),
+    "a_norm_of_gradients_near_epsilon": Scenario(model=Faint, micros=lambda step: _plain(4), clip_norm=1e-9),
     "no_clipping": Scenario(model=Branches, micros=lambda step: _plain(4), clip_norm=None),
-    "frozen_matrices_under_recomputation": Scenario(
+    "frozen_weights_under_recomputation": Scenario(
         model=partial(Recomputed, Adapted, reentrant=False), micros=lambda step: _plain(3)
     ),
-    "frozen_matrices_under_reentrant_recomputation": Scenario(
+    "frozen_weights_under_reentrant_recomputation": Scenario(
         model=partial(Recomputed, Adapted, reentrant=True), micros=lambda step: _plain(3)
     ),
     "blocks_under_recomputation": Scenario(
@@ -92,6 +107,14 @@ SCENARIOS = {
     "frozen_in_part_and_every_linear_a_unit": Scenario(
         model=Halves, micros=lambda step: _plain(3), units=UnitRule(layers=["Linear"])
     ),
+    "recomputation_with_dropout_around_a_frozen_unit": Scenario(
+        model=partial(AroundFrozen, reentrant=False), micros=lambda step: _plain(5)
+    ),
+    "reentrant_recomputation_with_dropout_around_a_frozen_unit": Scenario(
+        model=partial(AroundFrozen, reentrant=True), micros=lambda step: _plain(5)
+    ),
+    "recurrent_blocks": Scenario(model=Recurrent, micros=lambda step: _plain(3)),
+    "sparse_gradients_of_embeddings": Scenario(model=Sparse, micros=lambda step: _plain(3)),
     "scalar_empty_non_contiguous_and_frozen_parameters": Scenario(model=Odd, micros=lambda step: _plain(5)),
 }
 
@@ -109,6 +132,7 @@ def run_scenario(engine: Engine, scenario: Scenario, model: nn.Module, rank: int
         calls = -(-len(micros) // world)
         for call in range(calls):
             micro, weight = (mine[call], 1 / len(micros)) if call < len(mine) else (micros[0], 0.0)
+            torch.manual_seed(micro[0])
             engine.micro_step(micro, weight=weight, last=call == calls - 1)
         norms.append(engine.step(lr_scale=1.0).grad_norm)
     assert engine.footprint().gathered_bytes == 0, "whole units left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -92,11 +93,11 @@ def _plain(case: str, count: int) -> tuple[nn.Module, nn.Module]:
     return model, ema.module
 
 
-def _whole(engine: ZeroEngine, rank: int) -> Whole:
+def _whole(engine: ZeroEngine, rank: int, group: dist.ProcessGroup | None = None) -> Whole:
     """All ranks' pieces put together, on every rank; what nobody holds is NaN."""
     held = [(kind, p, engine.export(kind, p).clone()) for kind in engine.kinds() for p in engine.layout().of(rank)]
-    everyone: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everyone, held)
+    everyone: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, held, group=group)
     whole = {
         (kind, name): torch.full((meta.numel,), torch.nan)
         for name, meta in engine.tensors().items()
@@ -108,8 +109,10 @@ def _whole(engine: ZeroEngine, rank: int) -> Whole:
 
 
 # One micro-batch a rank: with more, the stages that reduce each of them add in another order.
-def _train(engine: ZeroEngine, steps: range, rank: int, world: int) -> list[tuple[float, float]]:
-    return [train_step(engine, step, rank=rank, world=world, count=world) for step in steps]
+def _train(
+    engine: ZeroEngine, steps: range, rank: int, world: int, count: int | None = None
+) -> list[tuple[float, float]]:
+    return [train_step(engine, step, rank=rank, world=world, count=count or world) for step in steps]
 
 
 def _all_cases(rank: int, world: int) -> dict[str, list[Whole]]:
@@ -178,6 +181,33 @@ def _resumed(rank: int, world: int, case: str, stage: int) -> tuple[list[Any], l
     other.commit_load()
     resumed = _train(other, range(4, 7), rank, world)
     return uninterrupted, resumed, _equal([_whole(engine, rank)], [_whole(other, rank)])
+
+
+def _resumed_elsewhere(rank: int, world: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """Two ranks take steps 1 to 6 with warm-up; three take 4 to 6 from what those had after step 3."""
+    options, two = {"optimizer": CASES["adamw"][0]}, dist.new_group([0, 1])
+    engine = zero_engine(gpt(), two, stage=2, **options) if rank < 2 else None
+    told: list[Any] = [None]
+    if engine is not None:
+        _train(engine, range(1, 4), rank, 2)
+        told = [(_whole(engine, rank, two), copy.deepcopy(engine.scalars()))]
+    dist.broadcast_object_list(told)
+    saved, scalars = told[0]
+    uninterrupted = _train(engine, range(4, 7), rank, 2, count=6) if engine is not None else []
+    other = zero_engine(gpt(seed=2), world_group(), stage=3, **options)
+    for kind, piece in itertools.product(other.kinds(), other.layout().of(rank)):
+        other.load(kind, piece, saved[kind, piece.tensor][piece.interval.start : piece.interval.stop])
+    other.load_scalars(scalars)
+    other.commit_load()
+    resumed = _train(other, range(4, 7), rank, world, count=6)
+    return uninterrupted, resumed, [other.scalars() == engine.scalars() if engine is not None else True]
+
+
+def test_step_lr_and_groups_with_an_empty_one_survive_a_resume_at_another_number_of_ranks() -> None:
+    (uninterrupted, *_), *_ = ends = on_ranks(3, _resumed_elsewhere)
+    for _, resumed, same in ends:
+        torch.testing.assert_close(torch.tensor(resumed), torch.tensor(uninterrupted), rtol=1e-6, atol=0)
+        assert same == [True]
 
 
 @pytest.mark.parametrize(("case", "stage"), [("adamw", 1), ("muon", 0), ("nesterov", 2)])
