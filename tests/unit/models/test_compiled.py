@@ -12,7 +12,7 @@ from workers.user_code import SpecError
 
 
 def test_where_there_is_no_compiler_the_field_and_the_reason_are_named() -> None:
-    model = nn.Linear(3, 5)
+    model = nn.Sequential(nn.Linear(3, 5), nn.GELU())
     compile_forwards([model])
     broken = {"cpp.cxx": ("no-such-compiler",), "fx_graph_cache": False, "compile_threads": 1}
     with torch._inductor.config.patch(broken), pytest.raises(SpecError, match=r"compile = True: torch\.compile cannot"):
