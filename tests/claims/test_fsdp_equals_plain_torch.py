@@ -13,13 +13,18 @@ from tests.claims.scenarios import WIDTH, Layer, Micro, Scenario, data, plain_ru
 from tests.claims.test_known_faults import SCENARIOS, End, run_scenario
 from tests.claims.training import batch, fsdp_engine, gpt, plain_curve, train_step
 from workers.engine.fsdp2.engine import LostGradients, UnevenUnits
+from workers.engine.fsdp2.sharding import SparseGradients
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 
 STEPS = 20
 STAGES = (3, 2, 0)
 # FSDP2 cannot, and is made to say so below.
-REFUSED = {"unused_parameters_and_a_branch_used_on_one_rank_only", "blocks_used_twice_under_reentrant_recomputation"}
+REFUSED = {
+    "unused_parameters_and_a_branch_used_on_one_rank_only",
+    "blocks_used_twice_under_reentrant_recomputation",
+    "sparse_gradients_of_embeddings",
+}
 
 
 class Mixed(nn.Module):
@@ -161,6 +166,17 @@ def _twice_under_reentrant_recomputation(rank: int, world: int) -> str:
 def test_gradients_that_fsdp_would_lose_are_an_error() -> None:
     for told in on_ranks(2, _twice_under_reentrant_recomputation):
         assert "use_reentrant=False" in told
+
+
+def _sparse(rank: int, world: int) -> str:
+    with pytest.raises(SparseGradients) as caught:
+        fsdp_engine(SCENARIOS["sparse_gradients_of_embeddings"].build(), world_group(), stage=2)
+    return str(caught.value)
+
+
+def test_sparse_gradients_are_refused_before_anything_is_sharded() -> None:
+    (told,) = on_ranks(1, _sparse)
+    assert "['table', 'blocks.0', 'blocks.1'] (3 modules) are sparse" in told
 
 
 def _overflow(rank: int, world: int) -> list[bool]:

@@ -17,6 +17,7 @@ from service.domain.training import TrainingSpec
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
 from workers.engine.fsdp2.engine import Fsdp2Engine
+from workers.engine.fsdp2.sharding import SparseGradients
 from workers.engine.loss_scale import LossScaleRule
 from workers.engine.optimizer import OptimizerConfig, ParamGroup
 from workers.engine.placement import Placement
@@ -78,17 +79,18 @@ def build_engine(
     if spec.stage == "auto":
         raise SpecError(field="stage", value="auto", problem="a worker cannot choose it", fix="choose stage 0 to 3")
     if spec.engine == "fsdp":
-        return Fsdp2Engine(
-            model,
-            group,
-            stage=spec.stage,
-            precision=precision(spec.precision),
-            optimizer=optimizer_config(spec.training, model),
-            clip_norm=spec.training.clip_norm,
-            units=unit_rule(spec.units),
-            device=device,
-            offload=spec.offload.optimizer == "cpu",
-        )
+        with _blaming_the_model():
+            return Fsdp2Engine(
+                model,
+                group,
+                stage=spec.stage,
+                precision=precision(spec.precision),
+                optimizer=optimizer_config(spec.training, model),
+                clip_norm=spec.training.clip_norm,
+                units=unit_rule(spec.units),
+                device=device,
+                offload=spec.offload.optimizer == "cpu",
+            )
     if spec.deterministic and device.type != "cpu":
         problem, fix = f"{device} sums in orders of its own", "use resources: {cpu: 1}, or leave it out"
         raise SpecError(field="deterministic", value=True, problem=problem, fix=fix)
@@ -131,6 +133,14 @@ def _ratio(spec: JobSpec, model: torch.nn.Module, device: torch.device, *, worke
         budget = available_bytes()
     numel = sum(param.numel() for param in model.parameters())
     return auto_ratio(spec, stage=spec.stage, numel=numel, workers=workers, budget_bytes=int(MARGIN * budget))
+
+
+@contextmanager
+def _blaming_the_model() -> Iterator[None]:
+    try:
+        yield
+    except SparseGradients as error:
+        raise SpecError(field="engine", value="fsdp", problem=str(error), fix="use engine: zero") from error
 
 
 @contextmanager

@@ -100,6 +100,8 @@ class Fsdp2Engine:
         }
         self._ages = Ages([*self._hypers])
         self._meter = Meter()
+        self._touched: dict[str, int] = {}
+        self._shown = False
         tame(model, precision, device)
         options = Options(precision=precision, reshard=stage != 2, offload=offload, device=device)
         self._sharding = Sharding(model, choose_units(model, units), options)

@@ -40,6 +40,16 @@ class Options:
     device: torch.device
 
 
+class SparseGradients(ValueError):
+    """Tables whose gradients FSDP2 cannot reduce."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(
+            f"the gradients of {list(names[:3])} ({len(names)} modules) are sparse, and FSDP2 reduces dense ones: "
+            "build them with sparse=False, or use engine zero"
+        )
+
+
 class Sharding:
     """The model's parameters are DTensors while this value stands, but for those that stay whole."""
 
@@ -148,7 +158,12 @@ def choose_units(model: nn.Module, rule: UnitRule) -> list[Modules]:
 
 @torch.no_grad()
 def tame(model: nn.Module, precision: Precision, device: torch.device) -> None:
-    """What FSDP2 asks of parameters: contiguous, and of one dtype where trainable, which is the master's. In place."""
+    """What FSDP2 asks of parameters: contiguous, and of one dtype where trainable, which is the master's. In place.
+
+    Raises SparseGradients."""
+    tables = [(name, m) for name, m in model.named_modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag)]
+    if sparse := [name for name, table in tables if table.sparse]:
+        raise SparseGradients(sparse)
     for param in model.parameters():
         floating = precision.params if param.is_floating_point() else param.dtype
         dtype = MASTER_DTYPE if param.requires_grad else floating
