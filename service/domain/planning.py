@@ -159,7 +159,9 @@ def _window(spec: JobSpec, shape: Shape, *, stage: int, workers: int) -> dict[st
 def _elements(spec: JobSpec, shape: Shape, *, stage: int, workers: int, turns: int) -> int:
     numel = shape.numel
     if spec.engine == "zero":
-        return elements_per_step(numel=numel, workers=workers, stage=stage, micro_batches=turns)
+        # In deterministic mode every micro-batch's gradient crosses the group by itself, as it does from stage 2 on.
+        moves_as = max(2, stage) if spec.deterministic else stage
+        return elements_per_step(numel=numel, workers=workers, stage=moves_as, micro_batches=turns)
     root = unit_numels(shape)["root"]
     return fsdp_elements_per_step(numel=numel, root_numel=root, workers=workers, stage=stage, micro_batches=turns)
 

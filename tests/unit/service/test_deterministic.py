@@ -10,6 +10,7 @@ from service.domain.admission import admit
 from service.domain.batching import rounds, share
 from service.domain.errors import SpecRefused
 from service.domain.parsing import parse_spec
+from service.domain.planning import plan_spec
 
 EXACT = {"model": "gpt-tiny", "deterministic": True, "precision": "fp32"}
 
@@ -32,6 +33,13 @@ def test_what_would_break_the_promise_is_refused_with_a_way_out(fields: dict[str
         admit(parse_spec({**EXACT, **fields}), file_exists=None)
     assert [problem.field for problem in refused.value.problems] == ["deterministic"]
     assert "leave it out" in refused.value.problems[0].fix
+
+
+def test_the_plan_has_the_traffic_of_the_mode() -> None:
+    spec = parse_spec({**EXACT, "workers": 2, "training": {"batch_size": 24, "micro_batch_size": 4}})
+    plan = plan_spec(spec, capacity_bytes=None)
+    moved = {choice.stage: choice.elements_per_step for choice in plan.choices if choice.offload == "none"}
+    assert [moved[stage] for stage in range(4)] == [4 * plan.numel] * 3 + [9 * plan.numel]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5, 8])

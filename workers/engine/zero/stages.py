@@ -44,7 +44,7 @@ class Stage:
         """Elements that pass the collectives in a step, an all-reduce counted twice: 2P, 2P, (k+1)P, 3kP."""
         reductions = 1 if self.reduce is Reduce.AT_LAST else micro_batches
         gathers = {Gather.NEVER: 0, Gather.AFTER_STEP: 1, Gather.AROUND_USE: 2 * micro_batches}[self.gather]
-        return params * (reductions * (2 if self.shares_gradients else 1) + gathers)
+        return params * (reductions + int(self.shares_gradients) + gathers)
 
 
 _OPTIMIZER = frozenset(StateKind) - {StateKind.PARAM, StateKind.GRAD}
