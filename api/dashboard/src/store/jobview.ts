@@ -120,12 +120,15 @@ export class JobView {
     return lastPoint(this.get(name))?.value ?? null;
   }
 
+  /** The loss is asked for at once and by itself: the first chart waits for nothing else. */
   async refetch(): Promise<void> {
     const ticket = ++this.fetching;
+    const loss = this.fetchSeries('loss', GROUP_POINTS);
     try {
-      await this.fetchJob();
+      await Promise.all([this.fetchJob(), loss]);
       if (ticket !== this.fetching) return;
-      await Promise.all([this.fetchEvents(), this.fetchWorkers(), this.fetchSeries()]);
+      await Promise.all([this.fetchEvents(), this.fetchWorkers(), this.fetchSeries(GROUP_METRICS, GROUP_POINTS)]);
+      await this.fetchSeries(MEMORY_METRICS, MEMORY_POINTS);
     } catch (error) {
       if (ticket === this.fetching) this.problem.value = asProblem(error);
     }
@@ -155,18 +158,11 @@ export class JobView {
     this.workers.value = (await getWorkers(this.id)).items;
   }
 
-  /** The loss by itself: the first chart does not wait for the others. */
-  private async fetchSeries(): Promise<void> {
-    const take = (answer: { series: SeriesAnswer[] }): void => {
-      answer.series.forEach((s) => this.adopt(s));
-      this.metricsLoaded.value = true;
-      this.changed();
-    };
-    await Promise.all([
-      getMetrics(this.id, { names: 'loss', points: GROUP_POINTS }).then(take),
-      getMetrics(this.id, { names: GROUP_METRICS, points: GROUP_POINTS }).then(take),
-      getMetrics(this.id, { names: MEMORY_METRICS, points: MEMORY_POINTS }).then(take),
-    ]);
+  private async fetchSeries(names: string, points: number): Promise<void> {
+    const answer = await getMetrics(this.id, { names, points });
+    answer.series.forEach((s) => this.adopt(s));
+    this.metricsLoaded.value = true;
+    this.changed();
   }
 
   private adopt(answer: SeriesAnswer): void {
@@ -209,11 +205,12 @@ export class JobView {
   }
 
   private changed(): void {
+    const wait_ms = this.version.peek() === 0 ? 0 : DRAW_EVERY_MS;
     this.drawTimer ??= setTimeout(() => {
       this.drawTimer = undefined;
       const job = this.job.value;
       if (job) this.prediction.want(job.spec, job.stage, new Set(this.get('workers')?.points.map((p) => p.value)));
       this.version.value += 1;
-    }, DRAW_EVERY_MS);
+    }, wait_ms);
   }
 }
