@@ -1,6 +1,7 @@
 /** From what a chart should show to the options of uPlot. */
 
 import uPlot from 'uplot';
+import { short } from '../domain/format';
 import { ink, tint } from './ink';
 import type { PlotProps } from './plot';
 
@@ -83,8 +84,11 @@ const axisLook = (): Partial<uPlot.Axis> => ({
   ticks: { show: false },
 });
 
+/** Steps are whole; long ones are short, 200k, so that the last of them is not cut off. */
+const stepTick = (step: number): string | null => (Number.isInteger(step) ? (step < 100_000 ? String(step) : short(step)) : null);
+
 function xAxis(props: PlotProps): uPlot.Axis {
-  const across = props.across ?? ((v: number) => (Number.isInteger(v) ? String(v) : null));
+  const across = props.across ?? stepTick;
   const steps = (_u: uPlot, splits: number[]): (string | null)[] => splits.map(across);
   return { ...axisLook(), size: 24, gap: 4, values: steps, grid: { show: false } };
 }
