@@ -116,6 +116,11 @@ class ElastaneClient:
     def plan(self, spec: Mapping[str, Any]) -> Json:
         return self._json("POST", "/v1/plan", body=dict(spec), repeatable=True)
 
+    def import_ds(self, config: Mapping[str, Any], spec: Mapping[str, Any]) -> Json:
+        """`{"spec": ..., "report": [...]}`: the configuration in the fields of the spec; refused keys are reported."""
+        body = {"ds_config": dict(config), "spec": dict(spec)}
+        return self._json("POST", "/v1/import-ds", body=body, repeatable=True)
+
     def jobs(
         self, *, state: str | None = None, name: str | None = None, limit: int | None = None, cursor: str | None = None
     ) -> Json:

@@ -9,6 +9,7 @@ from fastapi.openapi.utils import get_openapi
 
 from api.auth import COOKIE
 from api.checkpoint_schemas import ExportRequest
+from api.plan_schemas import ImportRequest
 from api.problems import CODES, MEDIA_TYPE, Problem
 from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest, SignIn
 from service.domain.presets import PRESETS
@@ -23,6 +24,7 @@ EXAMPLES: dict[str, Json] = {
         "shortest": {"model": "gpt-tiny"},
         "elastic": {"model": "gpt-small", "stage": 3, "workers": {"min": 1, "max": 4}, "training": {"steps": 200}},
     },
+    "ImportRequest": {"stage 2": {"ds_config": {"zero_optimization": {"stage": 2}}, "spec": {"model": "gpt2"}}},
     "PriorityRequest": {"first": {"priority": 100}},
     "ScaleRequest": {"number": {"workers": 3}, "bounds": {"workers": {"min": 1, "max": 4}}},
 }
@@ -62,7 +64,8 @@ def _add_shapes(document: Json) -> None:
     shapes = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         shapes.pop(unused, None)
-    for model in (Problem, ScaleRequest, PriorityRequest, ExportRequest, KeyRequest, SignIn, Heartbeat):
+    bodies = (ScaleRequest, PriorityRequest, ImportRequest, ExportRequest, KeyRequest, SignIn, Heartbeat)
+    for model in (Problem, *bodies):
         _add(shapes, model.__name__, model.model_json_schema(ref_template=REF))
     _add(shapes, "JobSpecDocument", spec_schema())
     components["securitySchemes"] = {

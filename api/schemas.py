@@ -264,45 +264,6 @@ class LogLines(Shape):
 # ---- plan and cluster --------------------------------------------------------------------------------------------
 
 
-class PlanChoice(Shape):
-    """One stage and offload at one number of workers; all bytes are of one rank."""
-
-    stage: int
-    offload: str
-    workers: int
-    bytes_by_kind: dict[str, dict[str, int]] = Field(description="kind -> tier -> bytes")
-    states_bytes: int
-    total_bytes: int
-    elements_per_step: int = Field(description="moved per step and rank, counted as the ZeRO paper counts")
-    fits: bool | None = Field(description="null: the memory of a worker is not known")
-    note: str
-
-
-class Recommendation(Shape):
-    stage: int
-    offload: str
-    workers: int
-    why: str
-
-
-class Plan(Shape):
-    model: str
-    numel: int
-    unit_numels: dict[str, int]
-    micro_batches: int
-    capacity_bytes: int | None
-    choices: list[PlanChoice]
-    recommendation: Recommendation
-
-
-class DryRun(Shape):
-    """The answer to `?dry_run=true`: the spec is legal; nothing was submitted."""
-
-    dry_run: Literal[True] = True
-    plan: Plan | None = Field(description="null: the model's size is known only where it is built")
-    report: dict[str, str]
-
-
 class Node(Shape):
     id: str
     address: str

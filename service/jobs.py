@@ -23,7 +23,7 @@ from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.offload import label
 from service.domain.origin import Source, settle
 from service.domain.page import Page
-from service.domain.parsing import parse_bounds, parse_spec
+from service.domain.parsing import parse, parse_bounds, parse_spec
 from service.domain.plan import Plan
 from service.domain.spec import JobSpec, WorkerBounds
 from service.domain.text import askable
@@ -63,7 +63,9 @@ class Jobs:
     async def submit(self, document: object, *, idempotency_key: str | None = None, dry_run: bool = False) -> Submitted:
         """Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
         _check_key(idempotency_key)
-        decision = await self._admit(parse_spec(document))
+        parsed = parse(document)
+        decision = await self._admit(parsed.spec)
+        decision = replace(decision, report={**parsed.report, **decision.report})
         if dry_run:
             plan = await self.plans.of(decision.spec)
             return Submitted(job=None, created=False, plan=plan, report=decision.report)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from service.domain.admission import admit, config_of
 from service.domain.cluster import ClusterFacts
+from service.domain.dsconfig import Import
 from service.domain.errors import Unavailable
 from service.domain.hf_shape import shape_in
-from service.domain.parsing import parse_spec
+from service.domain.parsing import parse_config, parse_spec
 from service.domain.plan import Plan
 from service.domain.planning import plan_spec, shape_of
 from service.domain.presets import Shape
@@ -21,6 +22,10 @@ class Plans:
     capacity: Capacity
     # None where workers run on other machines.
     files: Files | None
+
+    def import_ds(self, document: object) -> Import:
+        """The spec without its `ds_config`, and what became of each key. Raises SpecRefused."""
+        return parse_config(document)
 
     async def plan(self, document: object) -> Plan:
         """Raises SpecRefused, also for a model whose size is not known here."""

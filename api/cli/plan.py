@@ -1,17 +1,19 @@
-"""`elastane plan`: what a spec would need, without submitting it."""
+"""`elastane plan`, `elastane import-ds`: what a spec would need, or would be, without submitting it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.text import Text
 
 from api.cli.connection import AsJson, client_of
 from api.cli.jobs import Settings, SpecFile
-from api.cli.output import emit_json, print_table, say, size_text
-from api.cli.spec_file import load_spec
+from api.cli.output import emit_json, err, plain, print_table, say, size_text
+from api.cli.spec_file import assign, load_spec
 
 Json = dict[str, Any]
 
@@ -46,6 +48,30 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
         f"{recommended['workers']} workers: {recommended['why']}",
         style="green",
     )
+
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A DeepSpeed configuration, JSON; - reads input.")]
+
+
+def import_ds(context: typer.Context, config: ConfigFile, set_: Settings = None, *, as_json: AsJson = False) -> None:
+    """Print a DeepSpeed configuration as a spec, and key by key what became of it; exit 1 where one is refused.
+
+    --set adds fields of the spec: model=gpt2, workers=4 (accumulation steps multiply the batch by the workers).
+    """
+    spec: Json = {}
+    for setting in set_ or []:
+        assign(spec, setting)
+    with client_of(context) as client:
+        answer = client.import_ds(load_spec(config, []), spec)
+    if as_json:
+        emit_json(answer)
+    else:
+        typer.echo(yaml.safe_dump(answer["spec"], sort_keys=False), nl=False)
+        for verdict in answer["report"]:
+            fix = f"; {verdict['fix']}" if verdict["fix"] else ""
+            err().print(plain(f"{verdict['fate']:<8} {verdict['key']}: {verdict['why']}{fix}"))
+    if any(verdict["fate"] == "refused" for verdict in answer["report"]):
+        raise typer.Exit(1)
 
 
 def _rows(choices: list[Json], kinds: list[str], recommended: Json) -> Iterator[list[object]]:

@@ -30,7 +30,7 @@ def load_spec(path: Path, settings: list[str]) -> dict[str, Any]:
             f"{path} holds {type(document).__name__}, not fields; the shortest spec is: model: gpt-tiny"
         )
     for setting in settings:
-        _assign(document, setting)
+        assign(document, setting)
     return document
 
 
@@ -51,7 +51,7 @@ def _parsed(text: str, *, where: str) -> Any:
         raise typer.BadParameter(f"{where} is not YAML: {error}") from error
 
 
-def _assign(document: dict[str, Any], setting: str) -> None:
+def assign(document: dict[str, Any], setting: str) -> None:
     """`training.steps=20`, `workers=2`, `offload={optimizer: cpu}`: the value is YAML, the key a path of fields."""
     key, equals, value = setting.partition("=")
     names = key.strip().split(".")

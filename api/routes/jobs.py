@@ -12,6 +12,7 @@ from api.auth import requires
 from api.bodies import LARGEST, body_of, document_or_yaml
 from api.dependencies import AppServices, JobId, NoBody, NoQuery, QueryParameters
 from api.openapi import refuses, takes
+from api.plan_schemas import DryRun, Plan
 from service.domain.job import JobState
 from service.domain.key import Scope
 
@@ -43,7 +44,7 @@ class EventsQuery(QueryParameters):
     response_model=schemas.SubmittedJob,
     responses={
         200: {
-            "model": schemas.SubmittedJob | schemas.DryRun,
+            "model": schemas.SubmittedJob | DryRun,
             "description": "The job that this key made, or a dry run",
         },
         201: {"headers": {"Location": {"schema": {"type": "string"}}}},
@@ -63,8 +64,8 @@ async def submit_job(
     done = await services.jobs.submit(document, idempotency_key=idempotency_key, dry_run=query.dry_run)
     response.status_code = 201 if done.created else 200
     if done.job is None:
-        plan = None if done.plan is None else schemas.Plan.model_validate(done.plan)
-        dry_run = schemas.DryRun(plan=plan, report=dict(done.report))
+        plan = None if done.plan is None else Plan.model_validate(done.plan)
+        dry_run = DryRun(plan=plan, report=dict(done.report))
         return Response(dry_run.model_dump_json(), media_type="application/json")
     response.headers["location"] = f"/v1/jobs/{done.job.id}"
     return schemas.SubmittedJob.from_submission(done.job, done.report)

@@ -1,4 +1,4 @@
-"""`/v1/plan`: what a spec would need."""
+"""`/v1/plan`: what a spec would need. `/v1/import-ds`: what a DeepSpeed configuration is as a spec."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends
 
-from api import schemas
+from api import plan_schemas as schemas
 from api.auth import requires
-from api.bodies import document_or_yaml
+from api.bodies import body_of, document_or_yaml
 from api.dependencies import AppServices, NoQuery
 from api.openapi import refuses, takes
 from service.domain.key import Scope
@@ -27,3 +27,19 @@ async def make_plan(
 ) -> schemas.Plan:
     """Bytes per rank and elements moved for every choice, what fits, what is recommended and why."""
     return schemas.Plan.model_validate(await services.plans.plan(document))
+
+
+@router.post(
+    "/v1/import-ds",
+    responses=refuses(400, 413, 415, 422),
+    dependencies=[Depends(requires(Scope.READ)), NoQuery],
+    **takes("ImportRequest"),
+)
+async def import_ds(
+    services: AppServices, body: Annotated[schemas.ImportRequest, Depends(body_of(schemas.ImportRequest))]
+) -> schemas.ImportedSpec:
+    """The keys of a DeepSpeed configuration as fields of a spec, and what became of each. Submits nothing; a refused
+    key is in the report."""
+    found = services.plans.import_ds({**body.spec, "ds_config": body.ds_config})
+    report = [schemas.KeyFate.model_validate(verdict) for verdict in found.verdicts]
+    return schemas.ImportedSpec(spec=found.document, report=report)

@@ -1,4 +1,4 @@
-"""Which specs are legal as a whole: rules of two fields and of the machine, and features that are not there yet."""
+"""Which specs are legal as a whole: rules of two fields and of the machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def admit(
     Raises SpecRefused with every problem found.
     """
     shape = shape_of(spec) or shape
-    problems = [*_not_yet(spec), *_combinations(spec), *_fsdp(spec), *_deterministic(spec), *_shapes(spec, shape)]
+    problems = [*_combinations(spec), *_fsdp(spec), *_deterministic(spec), *_shapes(spec, shape)]
     if machine is not None:
         problems += _machine(spec, machine)
     if names_paths:
@@ -56,18 +56,6 @@ def admit(
     if spec.resources.memory_gb is not None and (problems := list(_memory(decision.spec, shape, capacity_bytes))):
         raise SpecRefused(problems)
     return decision
-
-
-# ---- not yet -------------------------------------------------------------------------------------------------------
-
-
-def _not_yet(spec: JobSpec) -> Iterator[Problem]:
-    if spec.ds_config is not None:
-        yield _later("ds_config", "...", "write the fields of the spec itself")
-
-
-def _later(field: str, value: object, fix: str) -> Problem:
-    return Problem(field=field, value=value, problem="not yet supported by this version", fix=fix)
 
 
 # ---- legal together ------------------------------------------------------------------------------------------------

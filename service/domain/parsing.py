@@ -9,12 +9,15 @@ import difflib
 import math
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from service.domain.dsconfig import Import, import_config
+from service.domain.dsreading import ROOT
 from service.domain.errors import Problem, RequestRefused, SpecRefused
 from service.domain.spec import JobSpec, WorkerBounds
 
@@ -36,18 +39,48 @@ _VARIANTS = {"model": {"preset", "gpt", "hf", "python"}, "data": {"stdlib", "tex
 _TYPE_WORD = re.compile(r"^(literal\[|constrained-|function-|float$|int$|str$|bool$|[A-Z]\w*(Spec|Bounds)$)")
 
 
-def parse_spec(document: object) -> JobSpec:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """`report`: what became of each key of a `ds_config`, which is in the spec's own fields now."""
+
+    spec: JobSpec
+    report: Mapping[str, str]
+
+
+def parse(document: object) -> Parsed:
     """Raises SpecRefused with all problems."""
+    found = import_config(_sayable(document))
+    if found.problems:
+        raise SpecRefused(found.problems)
+    try:
+        spec = JobSpec.model_validate(found.document)
+    except ValidationError as error:
+        raise SpecRefused(problems_of(error, JobSpec)) from None
+    return Parsed(spec=spec, report=found.report)
+
+
+def parse_spec(document: object) -> JobSpec:
+    """As `parse`, without the report."""
+    return parse(document).spec
+
+
+def parse_config(document: object) -> Import:
+    """What `parse` makes of the `ds_config` in it, of which keys may be refused; the rest need be no whole spec.
+    Raises SpecRefused for what no field may hold, and for fields that say otherwise than the configuration."""
+    found = import_config(_sayable(document))
+    if conflicts := [problem for problem in found.problems if not problem.field.startswith(f"{ROOT}.")]:
+        raise SpecRefused(conflicts)
+    return found
+
+
+def _sayable(document: object) -> dict[str, Any]:
     if not isinstance(document, dict):
         fix = 'send an object; the shortest spec is {"model": "gpt-tiny"}'
         raise SpecRefused([Problem(field="spec", value=shown(document), problem="not an object", fix=fix)])
     unsayable = tuple(_unsayable(document))
     if unsayable:
         raise SpecRefused(unsayable)
-    try:
-        return JobSpec.model_validate(document)
-    except ValidationError as error:
-        raise SpecRefused(problems_of(error, JobSpec)) from None
+    return document
 
 
 def parse_bounds(workers: object, *, present: WorkerBounds) -> WorkerBounds:

@@ -89,6 +89,20 @@ def test_a_plan_is_printed_with_its_recommendation(service: LiveService, spec: s
     assert read(service, "plan", spec)["recommendation"]["why"]
 
 
+def test_a_deepspeed_configuration_is_printed_as_a_spec_that_can_be_submitted(
+    service: LiveService, tmp_path: Path
+) -> None:
+    config, imported = tmp_path / "ds.json", tmp_path / "spec.yaml"
+    config.write_text('{"zero_optimization": {"stage": 2, "overlap_comm": true}, "train_batch_size": 8}')
+    done = run(service, "import-ds", str(config), "--set", "model=gpt-tiny")
+    imported.write_text(done.stdout)
+    assert (done.returncode, "ignored  zero_optimization.overlap_comm: " in done.stderr) == (0, True)
+    assert read(service, "submit", str(imported))["spec"]["training"]["batch_size"] == 8
+    config.write_text('{"optimizer": {"type": "OneBitAdam"}}')
+    refused = run(service, "import-ds", str(config))
+    assert (refused.returncode, "refused  optimizer.type: " in refused.stderr) == (1, True)
+
+
 def test_a_refusal_names_field_and_fix_and_ends_with_1(service: LiveService, spec: str) -> None:
     done = run(service, "submit", spec, "--set", "training.step=3")
     assert (done.returncode, done.stdout) == (1, "")

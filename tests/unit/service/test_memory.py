@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,12 +18,14 @@ from service.domain.memory import (
     unit_numels,
     window_bytes,
 )
+from service.domain.memory_page import gigabytes, page
 from service.domain.offload import by_tier, fitting_ratio, resting
 from service.domain.planning import plan_spec, rank_bytes
 from service.domain.presets import PRESETS
 from service.domain.spec import JobSpec, Offload, PrecisionSpec
 from service.domain.training import TrainingSpec
 
+ROOT = Path(__file__).resolve().parents[3]
 BF16 = PrecisionSpec(params="bf16", reduce="bf16")
 FP32 = PrecisionSpec(params="fp32")
 # The paper's own: two-byte parameters and gradients, fp32 master and two moments.
@@ -34,6 +37,19 @@ def test_the_paper_s_example_of_7_5b_parameters_on_64_devices(stage: int, gigaby
     """Rajbhandari et al. 2020, figure 1."""
     total = sum(state_bytes(numel=7_500_000_000, workers=64, stage=stage, recipe=PAPER).values())
     assert round(total / 1e9, 1) == gigabytes
+
+
+@pytest.mark.parametrize(
+    ("ranks", "rounded"), [(4, (52.5, 41.2, 30)), (16, (35.6, 21.6, 7.5)), (1024, (30.1, 15.1, 0.12))]
+)
+def test_the_paper_s_table_by_number_of_devices(ranks: int, rounded: tuple[float, ...]) -> None:
+    """Table 1; it says 41.3 where the formula gives 41.25."""
+    assert [gigabytes(stage, ranks=ranks) for stage in (1, 2, 3)] == pytest.approx(rounded, rel=0.025)
+
+
+def test_the_page_of_the_docs_is_what_the_formulas_say() -> None:
+    """To renew it: python -m service.domain.memory_page > docs/memory.md"""
+    assert (ROOT / "docs" / "memory.md").read_text() == page()
 
 
 @pytest.mark.parametrize(

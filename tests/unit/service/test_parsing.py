@@ -239,16 +239,6 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
     assert "model.vocab" in refused({"model": {"name": "gpt", "vocab": 100}})
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"ds_config": {}}, "ds_config"),
-    ],
-)
-def test_what_comes_later_says_not_yet(fields: dict[str, Any], field: str) -> None:
-    assert refused(tiny(**fields))[field].problem == "not yet supported by this version"
-
-
 def test_a_gpu_is_refused_where_the_machine_is_known_to_have_none() -> None:
     wanting = parse_spec(tiny(resources={"gpu": 1, "accelerator": "H200"}))
     with pytest.raises(SpecRefused) as caught:

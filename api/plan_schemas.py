@@ -1,0 +1,71 @@
+"""The shapes of plans, and of what a DeepSpeed configuration becomes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.schemas import Shape
+
+
+class PlanChoice(Shape):
+    """One stage and offload at one number of workers; all bytes are of one rank."""
+
+    stage: int
+    offload: str
+    workers: int
+    bytes_by_kind: dict[str, dict[str, int]] = Field(description="kind -> tier -> bytes")
+    states_bytes: int
+    total_bytes: int
+    elements_per_step: int = Field(description="moved per step and rank, counted as the ZeRO paper counts")
+    fits: bool | None = Field(description="null: the memory of a worker is not known")
+    note: str
+
+
+class Recommendation(Shape):
+    stage: int
+    offload: str
+    workers: int
+    why: str
+
+
+class Plan(Shape):
+    model: str
+    numel: int
+    unit_numels: dict[str, int]
+    micro_batches: int
+    capacity_bytes: int | None
+    choices: list[PlanChoice]
+    recommendation: Recommendation
+
+
+class KeyFate(Shape):
+    """What became of one key of a DeepSpeed configuration."""
+
+    key: str
+    fate: Literal["mapped", "ignored", "refused"]
+    why: str
+    fix: str = Field(description="what to do about a refused one")
+
+
+class ImportRequest(BaseModel):
+    """A DeepSpeed configuration, and what the spec says beside it (a model, the number of workers)."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ds_config: dict[str, Any]
+    spec: dict[str, Any] = Field(default_factory=dict)
+
+
+class ImportedSpec(Shape):
+    spec: dict[str, Any] = Field(description="what was sent, and the mapped keys in its fields")
+    report: list[KeyFate]
+
+
+class DryRun(Shape):
+    """The answer to `?dry_run=true`: the spec is legal; nothing was submitted."""
+
+    dry_run: Literal[True] = True
+    plan: Plan | None = Field(description="null: the model's size is known only where it is built")
+    report: dict[str, str]
