@@ -133,6 +133,7 @@ def test_a_worker_is_drained_within_its_grace_and_has_shared_memory(built: Named
         pod = group["template"]["spec"]
         container = pod["containers"][0]
         command = container["lifecycle"]["preStop"]["exec"]["command"]
+        assert command[:-1] == ["python", "-m", "workers.drain", "--within"]
         assert float(command[-1]) < pod["terminationGracePeriodSeconds"]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         assert mounts["dshm"] == "/dev/shm"

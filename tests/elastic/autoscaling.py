@@ -48,6 +48,11 @@ class Pool:
         """Bundles that nobody has yet."""
         return int(self._look()["asked_for"])
 
+    def hook(self, node: str) -> int:
+        """The status of the preStop hook of that node's container."""
+        command = [sys.executable, "-m", "workers.drain", "--within", "60", "--address", self.address, "--node", node]
+        return subprocess.run(command, env={**inherited_environment(), **self.environment}, timeout=120).returncode
+
     def _look(self) -> dict[str, Any]:
         assert self.probe.stdin is not None
         assert self.probe.stdout is not None

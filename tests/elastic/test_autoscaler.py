@@ -51,6 +51,13 @@ def test_nodes_come_for_a_job_serve_it_and_go(nodes: tuple[Pool, Bench]) -> None
         attempt.wait_size(2)
         took_s = until(lambda: len(cluster.nodes()) == 2, within_s=GOES_S, what="node let go")
         print(f"an idle node went after {took_s:.1f} s")
+
+        leaving, resizes = cluster.nodes()[0], len(attempt.service.events("resized"))
+        assert cluster.hook(leaving) == 0, "no worker is left on the node, in time"
+        attempt.service.wait(lambda: len(attempt.service.events("resized")) > resizes, within_s=60, what="a resize")
+        attempt.wait_size(2, within_s=COMES_S)
+        assert leaving not in cluster.nodes()
+        assert attempt.service.events("worker_lost", "recovered") == []
         attempt.service.action = "cancel"
         attempt.ends("cancelled")
     took_s = until(lambda: not cluster.nodes(), within_s=GOES_S, what="empty pool")
