@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from service.domain.allocation import Demand, allocate, demand_of, grant, held_slots, why_waiting
 from service.domain.attempt import Attempt, AttemptState, Liveness, backoff_s
 from service.domain.checkpoint import job_folder
 from service.domain.cluster import ClusterFacts
-from service.domain.errors import ClusterUnavailable, ElastaneError, ErasureFailed, LeaseLost, RayNotStarted
+from service.domain.errors import (
+    ClusterUnavailable,
+    ElastaneError,
+    ErasureFailed,
+    JobNotFound,
+    LeaseLost,
+    RayNotStarted,
+)
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
 from service.domain.key import secret_hash
 from service.domain.log import bounded
@@ -32,6 +40,8 @@ log = logging.getLogger(__name__)
 
 LEASE = "reconciler"
 TICK = "tick"
+TELLING = "telling who waits"
+TOLD_AT_ONCE = 50
 LEASE_TTL_S = 10.0
 _WANTS_WORKERS = DRIVEN | {JobState.QUEUED}
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
@@ -210,33 +220,29 @@ class Reconciler:
         demands = [
             demand_of(job, slot_kind=facts.slot_kind, standing=self._standings[job.id], now=now) for job in wanting
         ]
-        others = sum(held_slots(job, slot_kind=facts.slot_kind) for job in jobs if job not in wanting)
-        self._reach = reached(
-            self._reach,
-            facts,
-            granted=sum(demand.granted * demand.slots_each for demand in demands),
-            patience_s=self.settings.launch_patience_s,
-            now=now,
-        )
+        wanted = {job.id for job in wanting}
+        others = sum(held_slots(job, slot_kind=facts.slot_kind) for job in jobs if job.id not in wanted)
+        given, patience_s = sum(each.granted * each.slots_each for each in demands), self.settings.launch_patience_s
+        self._reach = reached(self._reach, facts, granted=given, patience_s=patience_s, now=now)
         slots = self._reach.usable(facts, now=now)
         granted = grant(demands, allocate(demands, slots=slots), slots=slots, held_by_others=others)
+        waits: dict[str, str] = {}
         for job, demand in zip(wanting, demands, strict=True):
-            reason = self._waiting(job, demand, demands, granted, facts, others)
-            if granted[job.id] != job.granted or (reason and reason != job.reason):
+            reason = None if granted[job.id] else self._waiting(job, demand, demands, facts, others)
+            if granted[job.id] != job.granted:
                 await self._guarded(job.id, self._give(job, granted[job.id], reason))
+            elif reason and reason != job.reason:
+                waits[job.id] = reason
             if granted[job.id] and job.id not in attempts:
                 await self._guarded(job.id, self._attempt(job.id))
+        told = list(waits.items())
+        for at in range(0, len(told), TOLD_AT_ONCE):
+            await self._guarded(TELLING, self._tell(told[at : at + TOLD_AT_ONCE]))
 
     def _waiting(
-        self,
-        job: Job,
-        demand: Demand,
-        demands: Sequence[Demand],
-        granted: Mapping[str, int],
-        facts: ClusterFacts,
-        others: int,
+        self, job: Job, demand: Demand, demands: Sequence[Demand], facts: ClusterFacts, others: int
     ) -> str | None:
-        if granted[job.id] or job.state not in (JobState.QUEUED, JobState.RECOVERING):
+        if job.state not in (JobState.QUEUED, JobState.RECOVERING):
             return None
         now = self.clock.now()
         slots, note = self._reach.usable(facts, now=now), self._reach.note(facts, now=now)
@@ -251,6 +257,18 @@ class Reconciler:
                 return
             after = replace(fresh, granted=workers, reason=reason or fresh.reason)
             await write_job(work, after, before=fresh)
+            await work.commit()
+        self.bus.wake(NOTICES)
+
+    async def _tell(self, waits: Sequence[tuple[str, str]]) -> None:
+        """Why each of them waits. A queue's numbers change for all of them at once: many in one transaction."""
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            for job_id, reason in waits:
+                with suppress(JobNotFound):
+                    fresh = await work.jobs.get(job_id)
+                    if fresh.intent is Intent.RUN and fresh.state in _WANTS_WORKERS:
+                        await write_job(work, replace(fresh, reason=reason), before=fresh)
             await work.commit()
         self.bus.wake(NOTICES)
 
