@@ -45,6 +45,42 @@ def ray_head(folder: Path, *, slots: int = 8) -> Iterator[str]:
         end_process(head)
 
 
+# What a driver sees of a Ray, as JSON: the nodes that offer an accelerator, and the workers on each.
+_LOOK = """
+import json, sys, ray
+from workers.controller.group import workers_on
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level=40)
+nodes = [node for node in ray.nodes() if f"accelerator_type:{sys.argv[2]}" in node["Resources"] and node["Alive"]]
+print(json.dumps({node["NodeID"]: workers_on(node["NodeID"]) for node in nodes}))
+"""
+
+
+def nodes_with(accelerator: str, *, address: str) -> dict[str, list[str]]:
+    """Ray's id of each living node that offers it -> names of the workers there."""
+    look = subprocess.run([sys.executable, "-c", _LOOK, address, accelerator], check=True, stdout=subprocess.PIPE)
+    found: dict[str, list[str]] = json.loads(look.stdout.splitlines()[-1])
+    return found
+
+
+@contextmanager
+def ray_nodes(address: str, count: int, *, accelerator: str) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """So many more nodes of a Ray, with a slot for one worker each."""
+    command = [sys.executable, "-m", "tests.elastic.ray_node", address, accelerator]
+    nodes: list[subprocess.Popen[bytes]] = []
+    try:
+        # One after the other: two that start at once on one machine get into each other's way.
+        while len(nodes) < count:
+            nodes.append(subprocess.Popen(command))
+            end = time.monotonic() + 120
+            while len(nodes_with(accelerator, address=address)) < len(nodes):
+                assert nodes[-1].poll() is None, "a node did not start"
+                assert time.monotonic() < end, "a node did not start in 120 s"
+        yield nodes
+    finally:
+        for node in nodes:
+            end_process(node)
+
+
 @dataclass
 class Attempt:
     """One controller under a stub."""

@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from tests.elastic.cluster import Bench, end_process, gone
+from tests.elastic.cluster import Bench, end_process, gone, nodes_with, ray_nodes
 
 # Real processes on a machine that others may use as well.
 pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_node_that_is_drained_is_left_for_another_one_before_its_time(bench: Bench) -> None:
+    spec = bench.spec(stage=2, steps=10_000) | {"resources": {"cpu": 1, "accelerator": "DRAINED"}}
+    with ray_nodes(bench.address, 2, accelerator="DRAINED") as nodes, bench.attempt(spec, workers=1) as attempt:
+        attempt.wait_step(5)
+        before = attempt.service.pids()
+        workers = nodes_with("DRAINED", address=bench.address)
+        drained = next(node for node, names in workers.items() if names)
+        command = [sys.executable, "-m", "workers.drain", "--address", bench.address, "--node", drained]
+        assert subprocess.run([*command, "--within", "90"], timeout=120, check=False).returncode == 0
+        attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
+        (notice,), (resized,) = attempt.service.events("notice"), attempt.service.events("resized")
+        assert notice.payload["reason"] == "its node is drained"
+        assert 0 < notice.payload["left_s"] <= 90
+        assert (resized.payload["from"], resized.payload["to"], resized.payload["redone_steps"]) == (1, 1, 0)
+        assert gone(before)
+        assert attempt.service.events("worker_lost", "recovered") == []
+        attempt.service.wait(
+            lambda: sum(node.poll() is None for node in nodes) == 1, within_s=60, what="an idle node that Ray ends"
+        )
+        attempt.service.action = "cancel"
+        attempt.ends("cancelled")
 
 
 def test_a_worker_that_gets_sigterm_hands_over_and_is_replaced(bench: Bench) -> None:
