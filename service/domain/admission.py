@@ -132,7 +132,7 @@ def _fsdp(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _machine(spec: JobSpec, machine: ClusterFacts) -> Iterator[Problem]:
-    """What this machine will never have would wait for ever."""
+    """What one worker needs and this machine will never have. More workers than slots may wait: a job can be scaled."""
     if machine.slot_kind == "cpu":
         yield from _without_gpus(spec)
     slots, each = machine.max_slots, slots_per_worker(spec.resources, slot_kind=machine.slot_kind)
@@ -141,10 +141,6 @@ def _machine(spec: JobSpec, machine: ClusterFacts) -> Iterator[Problem]:
         problem = f"one worker needs {each} slots and this machine has {slots}"
         fix = f"ask for at most {slots}, or start the service with more --slots"
         yield Problem(field=f"resources.{field}", value=getattr(spec.resources, field), problem=problem, fix=fix)
-    elif spec.workers.min * each > slots:
-        problem = f"the fewest workers need {spec.workers.min * each} slots and this machine has {slots}"
-        fix = f"use at most {slots // each}, or start the service with more --slots"
-        yield Problem(field="workers.min", value=spec.workers.min, problem=problem, fix=fix)
     memory_gb, asked = sum(node.memory_bytes or 0 for node in machine.nodes) / 2**30, spec.resources.memory_gb
     if machine.slot_kind == "cpu" and asked is not None and memory_gb and asked > memory_gb:
         problem = f"this machine has {memory_gb:.1f} GB"

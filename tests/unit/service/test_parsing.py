@@ -264,8 +264,6 @@ def machine(*, slots: int) -> ClusterFacts:
 @pytest.mark.parametrize(
     ("over", "field", "fix"),
     [
-        ({"workers": 9}, "workers.min", "at most 4"),
-        ({"workers": {"min": 3, "max": 4}, "resources": {"cpu": 2}}, "workers.min", "at most 2"),
         ({"resources": {"cpu": 999}}, "resources.cpu", "at most 4"),
         ({"resources": {"memory_gb": 1000}}, "resources.memory_gb", "at most 16"),
     ],
