@@ -82,7 +82,7 @@ def _guard(folder: Path, scratch: Path, arguments: argparse.Namespace) -> int:
 
 def _command(port: int, scratch: Path, arguments: argparse.Namespace) -> list[str]:
     return [
-        *(_interpreter(scratch), "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *(interpreter(scratch), "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         "--node-ip-address=127.0.0.1",
         f"--port={port}",
         # Without a number it would take a fixed one, which another Ray on this machine may have.
@@ -97,8 +97,9 @@ def _command(port: int, scratch: Path, arguments: argparse.Namespace) -> list[st
     ]
 
 
-def _interpreter(scratch: Path) -> str:
-    """Ray starts workers by a line of shell without quotes: the interpreter's path must hold no space."""
+def interpreter(scratch: Path) -> str:
+    """Of a Ray to start, with `scratch` for a link: it starts workers by a line of shell without quotes, so the path
+    must hold no space."""
     if not any(character.isspace() for character in sys.executable):
         return sys.executable
     environment = scratch / "python"

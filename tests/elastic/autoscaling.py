@@ -16,6 +16,7 @@ from typing import Any
 
 from service.adapters.processes import end, with_environment
 from service.adapters.ray_environment import MARK, ray_environment
+from service.adapters.ray_head import interpreter
 from service.settings import inherited_environment
 
 # The provider of these nodes knows its head by this name.
@@ -99,7 +100,7 @@ def head_command(folder: Path, address: str, *, most: int) -> list[str]:
     config = folder / "autoscaler.json"
     config.write_text(json.dumps(autoscaler_config(address, most=most)))
     return [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        *(interpreter(folder), "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         f"--port={address.partition(':')[2]}",
         f"--ray-client-server-port={free_port()}",
         f"--dashboard-agent-listen-port={free_port()}",

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from service.adapters.ray_environment import ray_environment
+from service.adapters.ray_head import interpreter
 from service.domain.spec import JobSpec
 from service.domain.wire import Brief, Outcome
 from tests.elastic.specs import paced
@@ -65,8 +68,9 @@ def nodes_with(accelerator: str, *, address: str) -> dict[str, list[str]]:
 @contextmanager
 def ray_nodes(address: str, count: int, *, accelerator: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """So many more nodes of a Ray, with a slot for one worker each."""
-    command = [sys.executable, "-m", "tests.elastic.ray_node", address, accelerator]
     nodes: list[subprocess.Popen[bytes]] = []
+    scratch = Path(tempfile.mkdtemp(prefix="el-"))
+    command = [interpreter(scratch), "-m", "tests.elastic.ray_node", address, accelerator]
     try:
         # One after the other: two that start at once on one machine get into each other's way.
         while len(nodes) < count:
@@ -79,6 +83,7 @@ def ray_nodes(address: str, count: int, *, accelerator: str) -> Iterator[list[su
     finally:
         for node in nodes:
             end_process(node)
+        shutil.rmtree(scratch)
 
 
 @dataclass
