@@ -73,7 +73,8 @@ def _choose(model: nn.Module, rule: UnitRule) -> list[Chosen]:
         chosen = list(_by_class("", model, frozenset(rule.layers)))
         if not chosen:
             classes = sorted({type(m).__name__ for m in model.modules()})
-            raise UnitRuleError(f"no module of the model is of such a class; it has {', '.join(classes)}")
+            sought = ", ".join(sorted(rule.layers))
+            raise UnitRuleError(f"no module of the model is of class {sought}; it has {', '.join(classes)}")
     elif rule.min_params is not None:
         chosen = list(_by_size("", model, rule.min_params))
     else:

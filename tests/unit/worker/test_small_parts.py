@@ -138,6 +138,6 @@ def test_a_wrong_spec_is_the_users_and_explains_itself() -> None:
 
 def test_units_that_the_model_has_not_are_the_users_to_mend() -> None:
     spec = JobSpec.model_validate({"model": "gpt-tiny", "units": {"layers": ["Nope"]}})
-    with pytest.raises(SpecError, match="no module of the model is of such a class") as caught:
+    with pytest.raises(SpecError, match="no module of the model is of class Nope; it has") as caught:
         assemble.build_model(spec)
     assert (caught.value.field, failure.cause(caught.value)) == ("units.layers", "user")
