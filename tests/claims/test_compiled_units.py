@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch._dynamo.utils
 import torch._inductor.config
+from torch.utils import cpp_extension
 
 from service.domain.spec import JobSpec
 from tests.claims.ranks import on_ranks, world_group
@@ -24,9 +27,11 @@ def _spec(*, compiled: bool, checkpointing: bool | str = False) -> JobSpec:
     return JobSpec.model_validate({"model": MODEL, "compile": compiled, "training": training})
 
 
-def _curves(rank: int, world: int) -> tuple[list[list[tuple[float, float]]], int]:
-    # No pool of processes: this one may have no children.
+def _curves(rank: int, world: int, folder: Path) -> tuple[list[list[tuple[float, float]]], int]:
+    # No pool of processes: this one may have no children. Nothing that an earlier run compiled.
     torch._inductor.config.compile_threads = 1
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "cache")
+    cpp_extension.TORCH_LIB_PATH = str(folder / "my project" / "lib")
     curves = []
     for name, stage, checkpointing in CASES:
         drawn = draw_model(_spec(compiled=True, checkpointing=checkpointing))
@@ -38,8 +43,9 @@ def _curves(rank: int, world: int) -> tuple[list[list[tuple[float, float]]], int
     return curves, torch._dynamo.utils.counters["stats"]["unique_graphs"]
 
 
-def test_compiled_units_follow_plain_torch() -> None:
+def test_compiled_units_follow_plain_torch_in_a_folder_with_a_space(tmp_path: Path) -> None:
+    (tmp_path / "my project").symlink_to(Path(torch.__file__).parent)
     expected = torch.tensor(plain_curve(build_model(_spec(compiled=False)), STEPS))
-    for curves, graphs in on_ranks(2, _curves):
+    for curves, graphs in on_ranks(2, _curves, tmp_path):
         assert 1 <= graphs <= 2 * len(CASES), "three blocks of one kind share their kernels"
         torch.testing.assert_close(torch.tensor(curves), expected.expand(len(CASES), -1, -1), rtol=1e-5, atol=1e-6)

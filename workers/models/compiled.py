@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -24,6 +25,7 @@ def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
     # It loads the compiler: seconds, which nobody else should wait for.
     from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415
 
+    _quote_library_folder()
     run = torch.compile(forward)
 
     def compiled(*args: Any, **kwargs: Any) -> Any:
@@ -35,6 +37,15 @@ def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
             raise SpecError(field="compile", value=True, problem=problem, fix=fix) from error
 
     return compiled
+
+
+def _quote_library_folder() -> None:
+    """torch 2.13 makes each folder of headers one word of the compiler's command, and not that of its libraries."""
+    from torch.utils import cpp_extension  # noqa: PLC0415
+
+    folder = cpp_extension.TORCH_LIB_PATH
+    if " " in folder and not folder.startswith("'"):
+        cpp_extension.TORCH_LIB_PATH = shlex.quote(folder)
 
 
 def _first_line(error: BaseException) -> str:
