@@ -13,12 +13,23 @@ from service.domain.attempt import Attempt, AttemptState
 from service.domain.checkpoint import CheckpointRecord
 from service.domain.errors import AttemptOver, AttemptTokenWrong, Problem, RequestRefused
 from service.domain.event import KIND_LIMIT, Event
-from service.domain.job import Intent, Job
+from service.domain.job import Intent, Job, JobState
 from service.domain.key import secret_hash
 from service.domain.log import bounded
 from service.domain.observation import Change, conclude, is_late, observe
 from service.domain.text import plain
-from service.domain.wire import PROTOCOL, Brief, CheckpointReport, EventReport, Fact, Heartbeat, LogLine, Orders, Sample
+from service.domain.wire import (
+    PROTOCOL,
+    Brief,
+    CheckpointReport,
+    EventReport,
+    Fact,
+    Heartbeat,
+    LogLine,
+    LostAttempt,
+    Orders,
+    Sample,
+)
 from service.ledger import NOTICES, RECONCILE, write_event, write_job
 from service.ports import Bus, Clock, Database, RayHost, UnitOfWork
 from service.samples import sample_data
@@ -80,7 +91,15 @@ class Attempts:
             namespace=NAMESPACE,
             orphan_timeout_s=self.settings.orphan_timeout_s,
             slot_kind=self.settings.slot_kind,
+            lost=self._lost(job),
         )
+
+    def _lost(self, job: Job) -> LostAttempt | None:
+        """A job that recovers while a new attempt starts has lost the one before."""
+        if job.state is not JobState.RECOVERING:
+            return None
+        silent_s = (self.clock.now() - (job.progress.heard_at or job.since)).total_seconds()
+        return LostAttempt(step=job.progress.step, silent_s=max(0.0, silent_s))
 
     async def heartbeat(self, attempt_id: str, token: str, beat: Heartbeat) -> Orders:
         """Takes in the facts that are new, once; the reply is what is wished of the attempt now.

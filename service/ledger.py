@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.domain.event import Event
-from service.domain.job import Job
+from service.domain.job import DRIVEN, Job
 from service.domain.text import rfc3339
 from service.ports import UnitOfWork
 
@@ -25,7 +25,7 @@ def state_data(job: Job) -> dict[str, Any]:
         "steps": job.steps,
         "workers": {
             "desired": job.granted,
-            "actual": job.progress.workers,
+            "actual": job.progress.workers if job.state in DRIVEN else 0,
             "min": job.bounds.min,
             "max": job.bounds.max,
         },

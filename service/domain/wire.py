@@ -124,10 +124,17 @@ class Orders(Message):
     arrangement: Arrangement | None = None
 
 
+class LostAttempt(Message):
+    """The attempt before, which was lost: the last step that was heard of it, and how long ago."""
+
+    step: int
+    silent_s: float
+
+
 class Brief(Message):
     """What a controller fetches once, when it starts. folder: where relative paths of the spec start from; None: where
     Ray puts a worker, for a cluster's machines have no folder in common with the service. slot_kind: of a cluster whose
-    nodes are still to come."""
+    nodes are still to come. lost: None where this attempt recovers nothing."""
 
     protocol: int = PROTOCOL
     job_id: str
@@ -143,3 +150,4 @@ class Brief(Message):
     namespace: str
     orphan_timeout_s: float
     slot_kind: Literal["gpu", "cpu"] | None = None
+    lost: LostAttempt | None = None

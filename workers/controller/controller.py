@@ -28,6 +28,7 @@ from workers.controller.state import Course, Move, Purpose, State, phase
 from workers.controller.timeline import Timeline
 from workers.controller.uplink import Standing, Uplink
 from workers.controller.vigil import Vigil
+from workers.controller.wishes import Wishes
 from workers.worker.messages import (
     Adopted,
     Broken,
@@ -84,20 +85,22 @@ class Controller:
         )
         self._timeline = Timeline(uplink, now=lambda: datetime.now(UTC))
         self._purpose: Purpose = "resize"
-        self._requested: str | None = None
-        self._disowned = False
-        self._told_at: float | None = None
-        self._given_up: str | None = None
+        self._wishes = Wishes(uplink, clock=clock)
         self._outcome: Outcome | None = None
 
     def leave(self) -> None:
         """Asked from outside (SIGTERM): save what is held, soon, and end; no worker is left behind."""
-        if self._told_at is None:
-            self._told_at = self._clock()
+        self._wishes.leave()
 
     def adopt(self, found: Sequence[Adopted]) -> None:
-        """Go on with what an earlier controller left: as it is where it makes steps, else from what it holds."""
-        generation = self._formation.adopt(found, Arrangement.of(self._brief.spec))
+        """Go on with what an earlier controller left: as it is where it makes steps, else from what it holds.
+
+        Where nothing is left and the earlier attempt was lost, what begins now is a recovery.
+        """
+        generation, lost = self._formation.adopt(found, Arrangement.of(self._brief.spec)), self._brief.lost
+        if generation is None and lost is not None:
+            self._formation.cause = "recover"
+            self._progress.inherit(lost.step, silent_s=lost.silent_s)
         if generation is None:
             return
         self._progress.advance(max(each.step for each in found))
@@ -137,7 +140,8 @@ class Controller:
             self._announce(departure)
         for worker, reason in self._vigil.silent():
             self._lose_alive(worker, reason)
-        self._disowned |= haul.disowned
+        if haul.disowned:
+            self._wishes.disown()
         self._meeting_point.keep_alive()
         self._obey()
         self._decide()
@@ -190,7 +194,7 @@ class Controller:
         now = (self._formation.number, self._progress.step)
         awaited = self._course.state is State.SAVING and (news.generation, news.step) == now
         if isinstance(news, Saved) and awaited:
-            self._end(ending.saved(step=news.step, given_up=self._given_up))
+            self._end(ending.saved(step=news.step, given_up=self._wishes.given_up))
         elif isinstance(news, SaveFailed) and (awaited or news.step == self._brief.spec.training.steps):
             self._end(ending.not_saved(news.reason))
 
@@ -222,23 +226,14 @@ class Controller:
         self._collect()
 
     def _obey(self) -> None:
-        orders = self._uplink.orders
-        if self._uplink.superseded or self._disowned:
-            self._end(ending.SUPERSEDED)
-        elif orders.action == "cancel":
-            self._end(ending.CANCELLED)
-        elif self._told_at is not None and self._clock() - self._told_at > ending.TOLD_S:
-            self._end(ending.TOLD_TO_END)
-        elif self._course.state is State.RUNNING and self._exit is not None:
-            self._stop(self._exit)
-        elif self._course.state is State.RUNNING and orders.checkpoint_request not in (None, self._requested):
-            # The service repeats it until it is met, or has failed and may be made anew.
-            self._requested = orders.checkpoint_request
-            self._tell_speaker("save", self._requested)
-
-    @property
-    def _exit(self) -> Purpose | None:
-        return ending.exit_wanted(self._uplink.orders, given_up=self._given_up, told=self._told_at is not None)
+        if outcome := self._wishes.end:
+            self._end(outcome)
+        elif self._course.state is not State.RUNNING:
+            return
+        elif purpose := self._wishes.exit:
+            self._stop(purpose)
+        elif request := self._wishes.save():
+            self._tell_speaker("save", request)
 
     def _end(self, outcome: Outcome) -> None:
         if self._outcome is None:
@@ -267,19 +262,19 @@ class Controller:
 
         Where the attempt is to end, those who hold the state form once more, however few, so that it can be saved.
         """
-        exits, (survivors, givers) = self._exit is not None, self._formation.left()
+        exits, (survivors, givers) = self._wishes.exit is not None, self._formation.left()
         if exits and not self._formation.somebody_holds_state:
-            self._end(ending.nothing_to_save(given_up=self._given_up, furthest=self._progress.furthest))
+            self._end(ending.nothing_to_save(given_up=self._wishes.given_up, furthest=self._progress.furthest))
             return
         resize = self._staffing.regroup(survivors, givers, exits=exits)
         if resize is not None:
             self._form(resize)
-        elif self._given_up is None:
+        elif self._wishes.given_up is None:
             missing_s, note = self._recruits.missing_s, self._recruits.note()
-            self._given_up = ending.hopeless(missing_s=missing_s, note=note, failures=self._recruits.hopeless)
+            self._wishes.given_up = ending.hopeless(missing_s=missing_s, note=note, failures=self._recruits.hopeless)
 
     def _form(self, resize: Resize) -> None:
-        self._requested = None
+        self._wishes.formed()
         self._formation.form(resize, self._staffing.arrangement(len(resize.members)))
         self._course.move(Move.FORM)
 
@@ -305,7 +300,7 @@ class Controller:
         if self._end_hung(generation):
             return
         if few := self._staffing.too_few(generation.members):
-            self._given_up = few
+            self._wishes.given_up = few
         elif self._staffing.due(generation):
             self._stop("resize")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from service.domain.wire import Brief
 from workers.controller.launches import launches
@@ -205,8 +205,12 @@ class WorkerGroup:
         try:
             numbered = ray.get(hand.fetching)
         except RayActorError as error:
+            log.warning("worker %s: %s", hand.id, error)
             self._hands.pop(hand.id, None)
-            haul.deaths.append(Death(hand=hand, reason=_first_line(error)))
+            if isinstance(error, ActorUnavailableError):
+                # It may live, and nobody would speak to it again.
+                ray.kill(hand.actor, no_restart=True)
+            haul.deaths.append(Death(hand=hand, reason=why_dead(error)))
             return
         except NotOwner:
             haul.disowned, numbered = True, []
@@ -276,6 +280,21 @@ def job_prefix(brief: Brief) -> str:
     return f"{OURS}{brief.job_id}:"
 
 
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
+def why_dead(error: RayActorError) -> str:
+    """In our words: what Ray says of a death are its own calls that failed. An exception of ours is told as it is."""
+    text = str(error)
+    if error.actor_init_failed:
+        return next((line.strip()[:300] for line in reversed(text.splitlines()) if line.strip()), "it could not start")
+    if isinstance(error, ActorUnavailableError):
+        return "its process could not be reached any more"
+    return next((reason for mark, reason in _DEATHS if mark in text), "its process died")
+
+
+# What Ray writes -> what it means.
+_DEATHS = (
+    ("low on memory", "Ray ended its process, for its node ran low on memory"),
+    ("node was preempted:", "its node was taken away"),
+    ("node was terminated", "its node died"),
+    ("node has died", "its node died"),
+    ("node has crashed", "its node died"),
+)

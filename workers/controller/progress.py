@@ -52,6 +52,11 @@ class Progress:
         if step > self.furthest:
             self.furthest, self.losses = step, 0
 
+    def inherit(self, step: int, *, silent_s: float) -> None:
+        """An earlier attempt was here, and was last heard so long ago."""
+        self.go_to(step)
+        self.stepped_at = self._clock() - silent_s
+
     @property
     def waited_s(self) -> float:
         """Since the last step, or since the generation stood."""

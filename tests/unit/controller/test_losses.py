@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from ray.exceptions import ActorUnavailableError, RayActorError
 
-from service.domain.wire import Outcome
+from service.domain.wire import LostAttempt, Outcome
 from tests.unit.controller.troupe import Troupe, running
 from workers.controller.ending import LOSSES
+from workers.controller.group import why_dead
 from workers.controller.progress import ANSWER_S
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
@@ -257,3 +259,47 @@ def test_a_failed_device_costs_its_worker_and_not_the_job() -> None:
     troupe.report("w1", troupe.broken("w1", step=3))
     troupe.turn()
     assert troupe.newest().origin == FromMembers(step=3, holders=("w1",))
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (
+            "The actor died because its node has died. Node Id: 4f\n\tthe actor's node was terminated: x",
+            "its node died",
+        ),
+        ("Task was killed due to the node running low on memory.\nMemory on the node was 15 GB", "ran low on memory"),
+        (
+            "The actor is dead because its worker process has died. Worker exit detail: connection error code 2. "
+            "(1) The process is killed by SIGKILL by OOM killer due to high memory usage.",
+            "its process died",
+        ),
+    ],
+)
+def test_a_death_is_told_in_our_words(told: str, reason: str) -> None:
+    why = why_dead(RayActorError(error_msg=told))
+    assert why.endswith(reason)
+    assert "\n" not in why
+
+
+def test_a_worker_that_cannot_be_reached_is_told_without_the_calls_that_failed() -> None:
+    error = ActorUnavailableError("RpcError: failed to connect to all addresses; ipv4:127.0.0.1:1; rpc_code: 14", None)
+    assert why_dead(error) == "its process could not be reached any more"
+
+
+def test_an_attempt_after_a_lost_one_tells_its_recovery() -> None:
+    troupe = Troupe(workers=2, lost=LostAttempt(step=40, silent_s=9.0))
+    troupe.controller.adopt([])
+    troupe.turn()
+    assert (troupe.uplink.shown.phase, troupe.uplink.shown.step) == ("recovering", 40), "the step does not go to 0"
+    troupe.warm()
+    troupe.now += 2.0
+    troupe.join(step=30, source="checkpoint", pause_s=None)
+    payload = dict(troupe.uplink.events)["recovered"]
+    assert (payload["from"], payload["from_step"], payload["redone_steps"]) == ("checkpoint", 30, 10)
+    assert payload["pause_s"] == pytest.approx(9.0 + troupe.now)
+
+
+def test_an_attempt_that_recovers_nothing_tells_no_recovery() -> None:
+    troupe = running(workers=2)
+    assert "recovered" not in troupe.uplink.kinds()

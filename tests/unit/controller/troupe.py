@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from service.domain.spec import JobSpec
-from service.domain.wire import Brief, Orders
+from service.domain.wire import Brief, LostAttempt, Orders
 from workers.controller.controller import Controller
 from workers.controller.group import Death, Hand, Haul
 from workers.layout.interval import Interval
@@ -127,24 +127,20 @@ class FakeMeetingPoint:
     def keep_alive(self) -> None: ...
 
 
+def spec_of(*, minimum: int = 1, steps: int = 100, **fields: Any) -> JobSpec:
+    workers, training = {"min": minimum, "max": 8}, {"steps": steps}
+    return JobSpec.model_validate({"model": "gpt-tiny", "workers": workers, "training": training, **fields})
+
+
 class Troupe:
     """`stage` decides what a survivor holds: everything, or its even part."""
 
-    def __init__(self, *, workers: int = 2, minimum: int = 1, stage: int = 3, steps: int = 100, **fields: Any) -> None:
-        spec = JobSpec.model_validate(
-            {
-                "model": "gpt-tiny",
-                "stage": stage,
-                "workers": {"min": minimum, "max": 8},
-                "training": {"steps": steps},
-                **fields,
-            }
-        )
+    def __init__(self, *, workers: int = 2, stage: int = 3, lost: LostAttempt | None = None, **fields: Any) -> None:
         brief = Brief(
             job_id="job",
             attempt_id="attempt",
             attempt_number=1,
-            spec=spec,
+            spec=spec_of(stage=stage, **fields),
             workers=workers,
             checkpoint_uri="",
             cache_folder="",
@@ -152,6 +148,7 @@ class Troupe:
             ray_address="",
             namespace="",
             orphan_timeout_s=60.0,
+            lost=lost,
         )
         self.stage = stage
         self.now = 0.0

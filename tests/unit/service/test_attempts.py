@@ -33,6 +33,7 @@ async def test_the_brief_says_what_a_controller_needs(plane: ControlPlane) -> No
     brief = await plane.attempts.brief(controller.attempt_id, controller.token)
     assert (brief.job_id, brief.attempt_number, brief.workers, brief.spec) == (job.id, 1, 2, job.spec)
     assert (brief.checkpoint_uri, brief.ray_address) == ("/nowhere/checkpoints", "127.0.0.1:1")
+    assert brief.lost is None
 
 
 @pytest.mark.parametrize("token", ["", "secret-999", "\x00", "\ud800"])

@@ -7,6 +7,8 @@ import pytest
 from service.domain.attempt import FAILURE_BUDGET
 from service.domain.errors import JobNotFound
 from service.domain.job import JobState
+from service.domain.wire import LostAttempt
+from service.ledger import state_data
 from service.ports import LaunchOrder
 from tests.fakes.control_plane import ControlPlane
 
@@ -30,9 +32,10 @@ async def test_a_job_waits_for_its_minimum_and_is_told_the_numbers(plane: Contro
 
 
 async def test_slots_are_given_on_only_when_the_process_has_gone(plane: ControlPlane) -> None:
-    _, controller = await plane.running(workers=4)
+    ended, controller = await plane.running(workers=4)
     waiting = await plane.submit(workers=4)
     await controller.end("succeeded")
+    assert state_data(await plane.jobs.get(ended.id))["workers"]["actual"] == 0
     await plane.tick()
     assert (await plane.jobs.get(waiting.id)).state is JobState.QUEUED
     controller.exit()
@@ -87,6 +90,9 @@ async def test_a_controller_that_is_gone_is_replaced_after_a_pause(plane: Contro
     await plane.tick(5)
     assert len(plane.launcher.orders) == 2
     again = plane.controller(await plane.jobs.get(job.id))
+    brief = await plane.attempts.brief(again.attempt_id, again.token)
+    assert brief.lost == LostAttempt(step=1, silent_s=10.0), "it knows what it recovers"
+    await again.beat("recovering", step=1)
     await again.beat("running", step=1, workers=1)
     assert (await plane.jobs.get(job.id)).state is JobState.RUNNING
 
