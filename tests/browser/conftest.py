@@ -29,14 +29,14 @@ def chromium(executable: str) -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(executable: str) -> Iterator[LocalService]:
     """Where there is no browser no service starts either."""
     with local_service(name="browser", slots=4) as local:
         yield local
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client(service: LocalService) -> Iterator[ElastaneClient]:
     with ElastaneClient(service.url) as connected:
         yield connected

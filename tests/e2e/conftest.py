@@ -12,20 +12,20 @@ from tests.e2e.journey import Curve, curve, run, spec
 STEPS = 400
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service() -> Iterator[LocalService]:
     """One service for the folder; its end is part of the test: an orderly stop leaves no process behind."""
     with local_service(name="e2e") as local:
         yield local
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def client(service: LocalService) -> Iterator[ElastaneClient]:
     with ElastaneClient(service.url) as connected:
         yield connected
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def undisturbed(client: ElastaneClient) -> Curve:
     """The curve of one worker that nothing happened to."""
     losses = curve(client, run(client, spec(steps=STEPS, stage=0, workers=1))["id"])

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
+from pathlib import Path
 
 from examples.local_service import ROOT
+from service.adapters.ray_head import interpreter
 
 
-def losses(engine: str) -> list[float]:
+def losses(python: str, engine: str) -> list[float]:
     """What the example printed."""
     run = subprocess.run(
-        [sys.executable, "-m", "examples.ray_train_loop", "--engine", engine],
+        [python, "-m", "examples.ray_train_loop", "--engine", engine],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -25,8 +26,9 @@ def losses(engine: str) -> list[float]:
     return [float(loss) for loss in shown.values()]
 
 
-def test_a_plain_ray_train_loop_takes_either_engine() -> None:
-    zero = losses("zero")
+def test_a_plain_ray_train_loop_takes_either_engine(tmp_path: Path) -> None:
+    python = interpreter(tmp_path)
+    zero = losses(python, "zero")
     assert len(zero) == 3
     assert zero[-1] < zero[0] - 1
-    assert losses("fsdp2") == zero
+    assert losses(python, "fsdp2") == zero

@@ -15,7 +15,7 @@ from tests.elastic.cluster import Bench, ray_head
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def bench() -> Iterator[Bench]:
     torch.set_num_threads(1)
     os.environ["PYTHONPATH"] = str(ROOT)
