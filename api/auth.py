@@ -11,8 +11,9 @@ from fastapi import FastAPI, Request
 from api.browser_guard import SAFE_METHODS, is_loopback
 from api.dependencies import services_of
 from api.problems import ProblemError
-from service.domain.errors import AttemptTokenWrong, SetupError, Unavailable
-from service.domain.key import Scope
+from api.rate_limit import RateLimits
+from service.domain.errors import AttemptTokenWrong, SetupError, Unauthenticated, Unavailable
+from service.domain.key import ApiKey, Scope
 from service.keys import Keys
 from service.settings import Settings
 
@@ -70,10 +71,39 @@ def requires(scope: Scope) -> Callable[[Request], Awaitable[None]]:
     """A dependency: the caller's key has this scope."""
 
     async def checked(request: Request) -> None:
+        request.state.caller = None
         if await asks_for_keys(request):
-            await services_of(request).keys.verify(presented(request), scope=scope)
+            request.state.caller = await verified(request, presented(request), scope=scope)
+            _limits(request).take(f"key:{request.state.caller.id}")
+        elif not is_loopback(_address(request)):
+            _limits(request).take(f"address:{_address(request)}")
 
     return checked
+
+
+async def verified(request: Request, secret: str | None, *, scope: Scope = Scope.READ) -> ApiKey:
+    """The key behind the secret. Raises Unauthenticated, Forbidden, TooManyRequests for who tries many."""
+    try:
+        return await services_of(request).keys.verify(secret, scope=scope)
+    except Unauthenticated:
+        if secret is not None:
+            _limits(request).failed(_address(request))
+        raise
+
+
+def _limits(request: Request) -> RateLimits:
+    limits: RateLimits = request.app.state.rate_limits
+    return limits
+
+
+def _address(request: Request) -> str:
+    return request.client.host if request.client else "unknown"
+
+
+def caller_of(request: Request) -> ApiKey | None:
+    """Whose key it was, after `requires`; None where none was asked for."""
+    caller: ApiKey | None = request.state.caller
+    return caller
 
 
 async def asks_for_keys(request: Request) -> bool:

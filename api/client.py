@@ -205,11 +205,24 @@ class ElastaneClient:
     def keys(self) -> Json:
         return self._json("GET", "/v1/keys")
 
-    def create_key(self, *, name: str, scopes: list[str]) -> Json:
-        return self._json("POST", "/v1/keys", body={"name": name, "scopes": scopes})
+    def create_key(self, *, name: str, scopes: list[str], quota_slots: int | None = None) -> Json:
+        return self._json("POST", "/v1/keys", body={"name": name, "scopes": scopes, "quota_slots": quota_slots})
+
+    def limit_key(self, key_id: str, slots: int | None) -> Json:
+        path = f"/v1/keys/{quote(key_id, safe='')}/quota"
+        return self._json("POST", path, body={"slots": slots}, repeatable=True)
 
     def revoke_key(self, key_id: str) -> None:
         self._request("DELETE", f"/v1/keys/{quote(key_id, safe='')}")
+
+    def webhooks(self) -> Json:
+        return self._json("GET", "/v1/webhooks")
+
+    def create_webhook(self, url: str) -> Json:
+        return self._json("POST", "/v1/webhooks", body={"url": url})
+
+    def delete_webhook(self, webhook_id: str) -> None:
+        self._request("DELETE", f"/v1/webhooks/{quote(webhook_id, safe='')}")
 
     def stream(self, job_id: str | None = None, *, last_event_id: str | None = None) -> Iterator[Notice]:
         """Notices from the cursor on, without gap or duplicate over reconnections, until the caller stops reading."""
@@ -263,7 +276,8 @@ class ElastaneClient:
         return answer
 
     def _request(self, method: str, path: str, *, repeatable: bool | None = None, **content: Any) -> httpx.Response:
-        """Sends; a GET, or what is said to be repeatable, again on a lost answer; anything again when it never left."""
+        """Sends; a GET, or what is said to be repeatable, again on a lost answer; anything again when it never left or
+        came too often."""
         safe = method == "GET" if repeatable is None else repeatable
         for attempt in range(self._retry.attempts):
             last = attempt + 1 == self._retry.attempts
@@ -275,7 +289,9 @@ class ElastaneClient:
                 if last or not (safe or never_left):
                     raise Unreachable(self.url, _sentence(lost)) from lost
             else:
-                if last or not (safe and response.status_code in (502, 503, 504)):
+                # 429: it was not looked at.
+                again = response.status_code == 429 or (safe and response.status_code in (502, 503, 504))
+                if last or not again:
                     return _accepted(response)
                 asked_s = _retry_after_s(response)
             time.sleep(self._retry.wait_s(attempt, asked_s=asked_s))

@@ -13,13 +13,29 @@ from api import openapi, problems
 from api.auth import KeyPresence, locked, refuse_open_address
 from api.body_limit import BodyLimit
 from api.browser_guard import BrowserGuard, is_loopback
-from api.routes import checkpoints, cluster, health, internal, jobs, keys, logs, metrics, pages, plan, session, stream
+from api.rate_limit import RateLimits
+from api.routes import (
+    checkpoints,
+    cluster,
+    health,
+    internal,
+    jobs,
+    keys,
+    logs,
+    metrics,
+    pages,
+    plan,
+    session,
+    stream,
+    webhooks,
+)
 from api.telemetry import Measured, Telemetry
 from service.domain.errors import SetupError, Unavailable
+from service.domain.rate import Rate
 from service.settings import Settings
 from service.wiring import Services, build
 
-ROUTERS = (jobs, checkpoints, metrics, logs, stream, plan, cluster, keys, session, internal, health, pages)
+ROUTERS = (jobs, checkpoints, metrics, logs, stream, plan, cluster, keys, webhooks, session, internal, health, pages)
 
 
 def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = build) -> FastAPI:
@@ -38,6 +54,7 @@ def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = bui
     app.state.settings = settings
     app.state.telemetry = Telemetry()
     app.state.key_presence = KeyPresence()
+    app.state.rate_limits = RateLimits(rate=Rate(per_minute=settings.rate_per_minute, burst=settings.rate_burst))
     app.state.stopping = asyncio.Event()
     app.state.setup_error = None
     for module in ROUTERS:

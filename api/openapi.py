@@ -11,7 +11,8 @@ from api.auth import COOKIE
 from api.checkpoint_schemas import ExportRequest
 from api.plan_schemas import ImportRequest
 from api.problems import CODES, MEDIA_TYPE, Problem
-from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, ScaleRequest, SignIn
+from api.schemas import WORKERS_SCHEMA, KeyRequest, PriorityRequest, QuotaRequest, ScaleRequest, SignIn
+from api.webhook_schemas import WebhookRequest
 from service.domain.presets import PRESETS
 from service.domain.spec import FSDP_STAGES, JobSpec
 from service.domain.wire import Heartbeat
@@ -28,12 +29,18 @@ EXAMPLES: dict[str, Json] = {
     "PriorityRequest": {"first": {"priority": 100}},
     "ScaleRequest": {"number": {"workers": 3}, "bounds": {"workers": {"min": 1, "max": 4}}},
 }
+RETRY_AFTER = {"description": "seconds", "schema": {"type": "integer", "minimum": 1}}
 PROBLEM = {MEDIA_TYPE: {"schema": {"$ref": REF.format(model="Problem")}}}
 
 
 def refuses(*statuses: int) -> dict[int | str, Json]:
     """The refusals that a path's own words can bring; `complete` adds those that every path has."""
-    return {status: {"description": CODES[status][1], "content": PROBLEM} for status in statuses}
+    found: dict[int | str, Json] = {}
+    for status in statuses:
+        found[status] = {"description": CODES[status][1], "content": PROBLEM}
+        if status in (429, 503):
+            found[status]["headers"] = {"Retry-After": RETRY_AFTER}
+    return found
 
 
 def takes(model: str, *, yaml: bool = False) -> Json:
@@ -64,7 +71,17 @@ def _add_shapes(document: Json) -> None:
     shapes = components.setdefault("schemas", {})
     for unused in ("HTTPValidationError", "ValidationError"):
         shapes.pop(unused, None)
-    bodies = (ScaleRequest, PriorityRequest, ImportRequest, ExportRequest, KeyRequest, SignIn, Heartbeat)
+    bodies = (
+        ScaleRequest,
+        PriorityRequest,
+        ImportRequest,
+        ExportRequest,
+        KeyRequest,
+        QuotaRequest,
+        WebhookRequest,
+        SignIn,
+        Heartbeat,
+    )
     for model in (Problem, *bodies):
         _add(shapes, model.__name__, model.model_json_schema(ref_template=REF))
     _add(shapes, "JobSpecDocument", spec_schema())
@@ -86,7 +103,7 @@ def _add_refusals(operation: Json, *, locked: bool) -> None:
         # FastAPI's own 422 describes another shape than ours.
         if "HTTPValidationError" in str(answer):
             responses[status] = refuses(422)[422]
-    common = (401, 403, 503) if locked else (403,)
+    common = (401, 403, 429, 503) if locked else (403,)
     for status, answer in refuses(*common).items():
         responses.setdefault(str(status), answer)
     if locked:

@@ -23,6 +23,7 @@ from service.domain.errors import (
     NotFound,
     RayNotStarted,
     Refused,
+    TooManyRequests,
     Unauthenticated,
     Unavailable,
 )
@@ -182,6 +183,7 @@ STATUSES: tuple[tuple[type[ElastaneError], int], ...] = (
     (Unauthenticated, 401),
     (AttemptTokenWrong, 401),
     (Denied, 403),
+    (TooManyRequests, 429),
     (Unavailable, 503),
     (RayNotStarted, 503),
 )
@@ -196,10 +198,10 @@ def problem_of(error: ElastaneError) -> ProblemError:
         for part in (error.problems if isinstance(error, Refused) else ())
     ]
     members = {name: echo(value) for name, value in error.fields.items() if name != "problems"}
-    code = error.code.replace("_", "-")
-    return ProblemError(
-        status, code, error.title, error.detail, errors=errors, headers=HEADERS.get(status), members=members
-    )
+    code, headers = error.code.replace("_", "-"), HEADERS.get(status)
+    if isinstance(error, TooManyRequests):
+        headers = {"retry-after": str(error.fields["retry_after_s"])}
+    return ProblemError(status, code, error.title, error.detail, errors=errors, headers=headers, members=members)
 
 
 async def _on_refusal(request: Request, error: Exception) -> Response:

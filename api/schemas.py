@@ -12,6 +12,7 @@ from service.domain import job, series
 from service.domain.job import JobState
 from service.domain.key import Scope
 from service.domain.spec import JobSpec
+from service.keys import QUOTA_LIMIT
 from service.ledger import state_data
 
 UNITS = {"workers": "workers", "skipped_steps": "steps", "mfu": "ratio"}
@@ -94,6 +95,7 @@ class Job(Shape):
     loss: float | None
     memory: Memory
     priority: int
+    key_id: str | None = Field(description="of the API key that submitted it")
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -122,6 +124,7 @@ class Job(Shape):
             "loss": progress.loss,
             "memory": Memory.of(progress.memory),
             "priority": found.spec.priority,
+            "key_id": found.key_id,
             "created_at": found.created_at,
             "started_at": found.started_at,
             "ended_at": found.ended_at,
@@ -287,6 +290,13 @@ class PendingJob(Shape):
     reason: str
 
 
+class QuotaUse(Shape):
+    key_id: str
+    name: str
+    slots: int = Field(description="that the jobs of the key hold together")
+    quota_slots: int
+
+
 class Cluster(Shape):
     nodes: list[Node]
     slot_kind: Literal["gpu", "cpu"]
@@ -295,9 +305,16 @@ class Cluster(Shape):
     max_slots: int = Field(description="what the autoscaler may reach")
     used: list[SlotUse]
     pending: list[PendingJob]
+    quotas: list[QuotaUse] = Field(description="of the keys that have one")
 
 
 # ---- keys, health ------------------------------------------------------------------------------------------------
+
+
+QuotaSlots = Annotated[
+    Annotated[int, Field(ge=0, le=QUOTA_LIMIT)] | None,
+    Field(description="that its jobs may hold together; null: no bound of its own"),
+]
 
 
 class KeyRequest(BaseModel):
@@ -305,6 +322,13 @@ class KeyRequest(BaseModel):
 
     name: str = Field(min_length=1, max_length=100)
     scopes: list[Scope] = Field(min_length=1, max_length=3)
+    quota_slots: QuotaSlots = None
+
+
+class QuotaRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    slots: QuotaSlots
 
 
 class Key(Shape):
@@ -312,6 +336,7 @@ class Key(Shape):
     name: str
     hint: str = Field(description="the first characters of the secret")
     scopes: list[Scope]
+    quota_slots: int | None = Field(description="slots that its jobs may hold together; null: no bound of its own")
     created_at: datetime
     last_used_at: datetime | None
     revoked_at: datetime | None
@@ -337,6 +362,7 @@ class Session(Shape):
     key_asked: bool = Field(description="false: everybody may do everything here")
     name: str | None
     scopes: list[Scope]
+    quota_slots: int | None = None
 
 
 class Health(Shape):

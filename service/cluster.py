@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from service.domain.allocation import held_slots
-from service.domain.cluster import ClusterFacts, ClusterView, PendingJob, SlotUse, slots_per_worker
+from service.domain.allocation import Crowd, held_slots
+from service.domain.cluster import ClusterFacts, ClusterView, PendingJob, QuotaUse, SlotUse, slots_per_worker
 from service.domain.explanation import Explanation, explain
 from service.domain.job import Job, JobState
+from service.domain.key import quotas_of
 from service.ports import Capacity, Clock, Database
 
 
@@ -21,7 +22,8 @@ class Cluster:
         """Raises ClusterUnavailable."""
         facts = await self.capacity.facts()
         async with self.database.read() as work:
-            jobs = await work.jobs.open()
+            jobs, keys = await work.jobs.open(), await work.keys.all()
+        crowd = Crowd.of(jobs, slot_kind=facts.slot_kind)
         used = tuple(use for job in jobs if (use := _use(job, facts)).slots)
         return ClusterView(
             nodes=facts.nodes,
@@ -31,6 +33,11 @@ class Cluster:
             max_slots=facts.max_slots,
             used=used,
             pending=tuple(_pending(job, facts) for job in jobs if job.state is JobState.QUEUED),
+            quotas=tuple(
+                QuotaUse(key_id=key.id, name=key.name, slots=crowd.by_key.get(key.id, 0), quota_slots=key.quota_slots)
+                for key in keys
+                if key.quota_slots is not None and key.revoked_at is None
+            ),
         )
 
     async def explain(self, job_id: str) -> Explanation:
@@ -38,8 +45,8 @@ class Cluster:
         facts = await self.capacity.facts()
         async with self.database.read() as work:
             job = await work.jobs.get(job_id)
-            jobs = await work.jobs.open()
-        return explain(job, jobs, facts, now=self.clock.now())
+            jobs, quotas = await work.jobs.open(), quotas_of(await work.keys.all())
+        return explain(job, jobs, facts, quotas=quotas, now=self.clock.now())
 
 
 def _use(job: Job, facts: ClusterFacts) -> SlotUse:

@@ -7,9 +7,10 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from service.domain.admission import Decision, admit, files_of
+from service.domain.admission import Decision, Quota, admit, files_of
 from service.domain.arrangement import Arrangement
 from service.domain.attempt import is_silent, silent_for_s
+from service.domain.cluster import SlotKind
 from service.domain.errors import (
     IdempotencyKeyReused,
     IllegalTransition,
@@ -20,6 +21,7 @@ from service.domain.errors import (
 )
 from service.domain.event import Event
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
+from service.domain.key import ApiKey
 from service.domain.offload import label
 from service.domain.origin import Source, settle
 from service.domain.page import Page
@@ -60,21 +62,29 @@ class Jobs:
 
     # ---- submit ----------------------------------------------------------------------------------------------------
 
-    async def submit(self, document: object, *, idempotency_key: str | None = None, dry_run: bool = False) -> Submitted:
-        """Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
+    async def submit(
+        self,
+        document: object,
+        *,
+        idempotency_key: str | None = None,
+        dry_run: bool = False,
+        caller: ApiKey | None = None,
+    ) -> Submitted:
+        """`caller`: whose job it will be. Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
         _check_key(idempotency_key)
         parsed = parse(document)
-        decision = await self._admit(parsed.spec)
+        decision = await self._admit(parsed.spec, caller)
         decision = replace(decision, report={**parsed.report, **decision.report})
         if dry_run:
             plan = await self.plans.of(decision.spec)
             return Submitted(job=None, created=False, plan=plan, report=decision.report)
         fingerprint = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
-        job, created = await self._accept(decision, idempotency_key, fingerprint)
+        job, event = self._new_job(decision.spec, caller)
+        job, created = await self._accept(job, event, idempotency_key, fingerprint)
         self._wake()
         return Submitted(job=job, created=created, plan=None, report=decision.report)
 
-    async def _admit(self, spec: JobSpec) -> Decision:
+    async def _admit(self, spec: JobSpec, caller: ApiKey | None) -> Decision:
         """The world is asked first, so that the rules stay pure: for the job to start from, for files on this machine,
         for memory if needed."""
         settled = settle(spec, await self._source(spec))
@@ -89,8 +99,17 @@ class Jobs:
             shape=await self.plans.shape(spec),
             machine=await self.plans.facts() if self.embedded else None,
             names_paths=not self.embedded,
+            quota=await self._quota(spec, caller),
         )
         return replace(decision, report={**settled.report, **decision.report})
+
+    async def _quota(self, spec: JobSpec, caller: ApiKey | None) -> Quota | None:
+        """Where no cluster says what its slots are, the spec's own words decide."""
+        if caller is None or caller.quota_slots is None:
+            return None
+        facts = await self.plans.facts()
+        kind: SlotKind = facts.slot_kind if facts is not None else "gpu" if spec.resources.gpu else "cpu"
+        return Quota(name=caller.name, slots=caller.quota_slots, slot_kind=kind)
 
     async def _source(self, spec: JobSpec) -> Source | None:
         if spec.start_from is None or spec.start_from.job is None:
@@ -102,8 +121,7 @@ class Jobs:
                 return None
             return Source(spec=job.spec, checkpoints=await work.checkpoints.of(job.id))
 
-    async def _accept(self, decision: Decision, key: str | None, fingerprint: str) -> tuple[Job, bool]:
-        job, event = self._new_job(decision.spec)
+    async def _accept(self, job: Job, event: Event, key: str | None, fingerprint: str) -> tuple[Job, bool]:
         async with self.database.write() as work:
             if key is not None:
                 owner, known = await work.submissions.claim(
@@ -117,7 +135,7 @@ class Jobs:
             await work.commit()
         return job, True
 
-    def _new_job(self, spec: JobSpec) -> tuple[Job, Event]:
+    def _new_job(self, spec: JobSpec, caller: ApiKey | None) -> tuple[Job, Event]:
         now, bounds = self.clock.now(), spec.workers
         reason = "Accepted; waiting for the next look of the reconciler"
         job = Job(
@@ -128,8 +146,10 @@ class Jobs:
             bounds=bounds,
             created_at=now,
             since=now,
+            key_id=None if caller is None else caller.id,
         )
-        payload = {"workers": {"min": bounds.min, "max": bounds.max}}
+        payload: dict[str, object] = {"workers": {"min": bounds.min, "max": bounds.max}}
+        payload |= {} if caller is None else {"key": caller.name}
         return job, Event(job_id=job.id, kind="submitted", at=now, message=reason, payload=payload)
 
     # ---- read ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from service.domain.errors import Forbidden, Problem, RequestRefused, Unauthenti
 from service.domain.key import PREFIX, ApiKey, Scope, parse_scopes, secret_hash
 from service.ports import Clock, Database, Tokens
 
+QUOTA_LIMIT = 1_000_000
 _TOUCH_EVERY = timedelta(minutes=1)
 
 
@@ -28,8 +29,9 @@ class Keys:
     tokens: Tokens
     _touched: dict[str, datetime] = field(default_factory=dict)
 
-    async def create(self, name: str, scopes: Sequence[str]) -> NewKey:
-        """Raises RequestRefused for an unknown scope or a bad name."""
+    async def create(self, name: str, scopes: Sequence[str], *, quota_slots: int | None = None) -> NewKey:
+        """Raises RequestRefused for an unknown scope, a bad name or quota."""
+        _check_quota(quota_slots)
         parsed = _scopes(scopes)
         if not (1 <= len(name) <= 100 and name.isprintable()):
             fix = "use 1 to 100 printable characters"
@@ -41,6 +43,7 @@ class Keys:
             hint=secret[: len(PREFIX) + 6],
             scopes=parsed,
             created_at=self.clock.now(),
+            quota_slots=quota_slots,
         )
         async with self.database.write() as work:
             await work.keys.add(key, secret_hash(secret))
@@ -59,6 +62,15 @@ class Keys:
         """Idempotent. Raises KeyNotFound."""
         async with self.database.write() as work:
             key = await work.keys.revoke(key_id, self.clock.now())
+            await work.commit()
+        return key
+
+    async def limit(self, key_id: str, slots: int | None) -> ApiKey:
+        """How many slots its jobs may hold together, from the next look of the reconciler on; None: no bound.
+        Raises RequestRefused, KeyNotFound."""
+        _check_quota(slots)
+        async with self.database.write() as work:
+            key = await work.keys.limit(key_id, slots)
             await work.commit()
         return key
 
@@ -87,6 +99,12 @@ class Keys:
         async with self.database.write() as work:
             await work.keys.touch(key.id, now)
             await work.commit()
+
+
+def _check_quota(slots: int | None) -> None:
+    if slots is not None and not 0 <= slots <= QUOTA_LIMIT:
+        fix = f"use 0 to {QUOTA_LIMIT}, or null for no bound"
+        raise RequestRefused([Problem(field="quota_slots", value=slots, problem="out of range", fix=fix)])
 
 
 def _scopes(names: Sequence[str]) -> tuple[Scope, ...]:

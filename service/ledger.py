@@ -55,7 +55,8 @@ async def write_event(work: UnitOfWork, event: Event) -> None:
 
 
 async def write_job(work: UnitOfWork, job: Job, *events: Event, before: Job | None) -> Job:
-    """Saves the job (adds it where `before` is None), its events, and a `state` notice where a reader sees a change."""
+    """Saves the job (adds it where `before` is None), its events, a `state` notice where a reader sees a change, and a
+    message to the webhooks where its state is another."""
     if before is None:
         await work.jobs.add(job)
     else:
@@ -65,4 +66,7 @@ async def write_job(work: UnitOfWork, job: Job, *events: Event, before: Job | No
     shown: Mapping[str, Any] = state_data(job)
     if before is None or shown != state_data(before):
         await work.notices.put("state", job.id, shown)
+    if before is None or before.state is not job.state:
+        data = {**shown, "from": None if before is None else str(before.state)}
+        await work.webhooks.put({"type": "job.state", "timestamp": rfc3339(job.since), "data": data}, job.since)
     return job

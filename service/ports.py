@@ -18,6 +18,7 @@ from service.domain.log import LogRecord
 from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
 from service.domain.series import Series
+from service.domain.webhook import Delivery, Webhook
 from service.domain.wire import LogLine, Sample
 
 # ---- rows ----------------------------------------------------------------------------------------------------------
@@ -150,6 +151,10 @@ class KeyRows(Protocol):
         """Idempotent; raises KeyNotFound."""
         ...
 
+    async def limit(self, key_id: str, slots: int | None) -> ApiKey:
+        """Sets its quota; raises KeyNotFound."""
+        ...
+
     async def touch(self, key_id: str, at: datetime) -> None: ...
 
 
@@ -183,6 +188,32 @@ class NoticeRows(Protocol):
         ...
 
 
+class WebhookRows(Protocol):
+    """Webhooks and what they are still to be told."""
+
+    async def add(self, webhook: Webhook) -> None: ...
+
+    async def all(self) -> tuple[Webhook, ...]: ...
+
+    async def remove(self, webhook_id: str) -> None:
+        """With what it was still to be told. Raises WebhookNotFound."""
+        ...
+
+    async def put(self, body: Mapping[str, Any], at: datetime) -> None:
+        """A message to every webhook there is, due at once."""
+        ...
+
+    async def is_due(self, now: datetime) -> bool: ...
+
+    async def begin(self, now: datetime, *, until: datetime, limit: int) -> tuple[Delivery, ...]:
+        """Those that are due, the oldest first, each a try older; nobody else is given them before `until`."""
+        ...
+
+    async def settle(self, delivery: Delivery, *, error: str | None, again: datetime | None, at: datetime) -> None:
+        """How a try ended, noted with its webhook. The delivery is over unless it is due `again`."""
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction. Leaving it without `commit` rolls back. No I/O other than the database's inside."""
 
@@ -196,6 +227,7 @@ class UnitOfWork(Protocol):
     keys: KeyRows
     leases: LeaseRows
     notices: NoticeRows
+    webhooks: WebhookRows
 
     async def __aenter__(self) -> Self: ...
 
@@ -292,6 +324,16 @@ class Files(Protocol):
     async def remove_folder(self, uri: str) -> None:
         """Idempotent. A URI with a scheme is none of this machine's files: `Launcher.erased` is for those."""
         ...
+
+
+class Post(Protocol):
+    """HTTP to addresses that strangers gave."""
+
+    async def post(self, url: str, *, headers: Mapping[str, str], body: bytes) -> str | None:
+        """None where it was taken (2xx), else why not in a few words; the answer's body is not looked at."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Clock(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from service.domain.allocation import Demand, allocate, demand_of, grant, held_slots, why_waiting
+from service.domain.allocation import Crowd, Demand, Quotas, allocate, demand_of, grant, why_waiting
 from service.domain.attempt import Attempt, AttemptState, Liveness, backoff_s
 from service.domain.checkpoint import job_folder
 from service.domain.cluster import ClusterFacts
@@ -25,7 +25,7 @@ from service.domain.errors import (
     RayNotStarted,
 )
 from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
-from service.domain.key import secret_hash
+from service.domain.key import quotas_of, secret_hash
 from service.domain.log import bounded
 from service.domain.observation import lose, settle
 from service.domain.reach import Reach
@@ -212,7 +212,7 @@ class Reconciler:
         facts = await self.capacity.facts()
         async with self.database.read() as work:
             # Deleted ones too: they hold their slots until their process is gone.
-            jobs = await work.jobs.open()
+            jobs, quotas = await work.jobs.open(), quotas_of(await work.keys.all())
             attempts = {attempt.job_id for attempt in await work.attempts.open()}
         wanting = [job for job in jobs if job.state in _WANTS_WORKERS and job.intent is Intent.RUN]
         now = self.clock.now()
@@ -221,14 +221,17 @@ class Reconciler:
             demand_of(job, slot_kind=facts.slot_kind, standing=self._standings[job.id], now=now) for job in wanting
         ]
         wanted = {job.id for job in wanting}
-        others = sum(held_slots(job, slot_kind=facts.slot_kind) for job in jobs if job.id not in wanted)
+        others = Crowd.of([job for job in jobs if job.id not in wanted], slot_kind=facts.slot_kind)
         given, patience_s = sum(each.granted * each.slots_each for each in demands), self.settings.launch_patience_s
         self._reach = reached(self._reach, facts, granted=given, patience_s=patience_s, now=now)
         slots = self._reach.usable(facts, now=now)
-        granted = grant(demands, allocate(demands, slots=slots), slots=slots, held_by_others=others)
+        target = allocate(demands, slots=slots, quotas=quotas)
+        left = {key: quota - others.by_key.get(key, 0) for key, quota in quotas.items()}
+        granted = grant(demands, target, slots=slots, held_by_others=others.held, quotas=left)
+        crowd = Crowd.of(jobs, slot_kind=facts.slot_kind)
         waits: dict[str, str] = {}
         for job, demand in zip(wanting, demands, strict=True):
-            reason = None if granted[job.id] else self._waiting(job, demand, demands, facts, others)
+            reason = None if granted[job.id] else self._waiting(job, demand, crowd, facts, quotas)
             if granted[job.id] != job.granted:
                 await self._guarded(job.id, self._give(job, granted[job.id], reason))
             elif reason and reason != job.reason:
@@ -239,14 +242,12 @@ class Reconciler:
         for at in range(0, len(told), TOLD_AT_ONCE):
             await self._guarded(TELLING, self._tell(told[at : at + TOLD_AT_ONCE]))
 
-    def _waiting(
-        self, job: Job, demand: Demand, demands: Sequence[Demand], facts: ClusterFacts, others: int
-    ) -> str | None:
+    def _waiting(self, job: Job, demand: Demand, crowd: Crowd, facts: ClusterFacts, quotas: Quotas) -> str | None:
         if job.state not in (JobState.QUEUED, JobState.RECOVERING):
             return None
         now = self.clock.now()
         slots, note = self._reach.usable(facts, now=now), self._reach.note(facts, now=now)
-        why = why_waiting(demand, demands, slots=slots, kind=facts.slot_kind, held_by_others=others)
+        why = why_waiting(demand, crowd, slots=slots, kind=facts.slot_kind, quotas=quotas)
         return f"{why}; {note}" if note else why
 
     async def _give(self, job: Job, workers: int, reason: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pydantic import Field, field_validator
+from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from service.domain.cluster import SlotKind
@@ -37,6 +37,11 @@ class Settings(BaseSettings):
     slots: int | None = Field(None, ge=1, le=1024)
     checkpoint_uri: str | None = None
     insecure: bool = False
+    # Calls of one API key, or of one address where none is asked for; loopback without keys is not counted.
+    rate_per_minute: int = Field(6000, ge=1)
+    rate_burst: int = Field(1000, ge=1)
+    # Networks beyond the public addresses that webhooks may reach: ["10.0.0.0/8"].
+    webhook_networks: tuple[IPvAnyNetwork, ...] = ()
     tick_s: float = Field(1.0, gt=0, le=60)
     leave_timeout_s: float = Field(18.0, ge=0, le=600)
     orphan_timeout_s: float = Field(600.0, gt=0)

@@ -28,6 +28,7 @@ from service.adapters.disks import room
 from service.adapters.embedded_ray import EmbeddedCapacity, EmbeddedRay
 from service.adapters.files import LocalFiles
 from service.adapters.local_process import LocalProcesses
+from service.adapters.public_http import PublicHttp
 from service.adapters.ray_jobs import RayAddress, RayJobs
 from service.adapters.tokens import RandomTokens
 from service.attempts import Attempts
@@ -45,6 +46,7 @@ from service.reconciler import Reconciler
 from service.retention import Retention
 from service.settings import Settings
 from service.stream import Stream
+from service.webhooks import Deliveries, Webhooks
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class Services:
     census: Census
     reconciler: Reconciler
     retention: Retention
+    webhooks: Webhooks
+    deliveries: Deliveries
     database: SqlDatabase
     ray: RayHost
     lock: FileLock | None
@@ -96,6 +100,7 @@ class Services:
         self.ray.begin()
         self._task = asyncio.create_task(self.reconciler.run(), name="reconciler")
         self.retention.start()
+        self.deliveries.start()
 
     async def readiness(self) -> Readiness:
         """What the census found, and whether the reconciler still looks and the streams still follow."""
@@ -116,6 +121,7 @@ class Services:
         await self.drain()
         await self.stream.stop()
         await self.retention.stop()
+        await self.deliveries.stop()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -183,6 +189,8 @@ def build(settings: Settings) -> Services:
         census=_census(attempts, settings),
         reconciler=_reconciler(jobs, attempts, capacity, launcher),
         retention=Retention(database=database, clock=clock, files=files, settings=settings),
+        webhooks=Webhooks(database=database, clock=clock, tokens=tokens, networks=settings.webhook_networks),
+        deliveries=Deliveries(database=database, clock=clock, post=PublicHttp(settings.webhook_networks)),
         database=database,
         ray=ray,
         lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,

@@ -31,14 +31,18 @@ class LocalKeys:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Each call closes what it opened."""
 
-    def create_key(self, *, name: str, scopes: list[str]) -> Json:
-        made = self._run(lambda keys: keys.create(name, scopes))
+    def create_key(self, *, name: str, scopes: list[str], quota_slots: int | None = None) -> Json:
+        made = self._run(lambda keys: keys.create(name, scopes, quota_slots=quota_slots))
         key = schemas.Key.model_validate(made.key)
         return schemas.NewKey(**key.model_dump(), key=made.secret).model_dump(mode="json")
 
     def keys(self) -> Json:
         found = self._run(lambda keys: keys.list())
         return {"items": [schemas.Key.model_validate(key).model_dump(mode="json") for key in found]}
+
+    def limit_key(self, key_id: str, slots: int | None) -> Json:
+        key = self._run(lambda keys: keys.limit(key_id, slots))
+        return schemas.Key.model_validate(key).model_dump(mode="json")
 
     def revoke_key(self, key_id: str) -> None:
         self._run(lambda keys: keys.revoke(key_id))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import checkpoints, jobs, operate, plan
+from api.cli import checkpoints, jobs, operate, plan, webhooks
 from api.cli.connection import Connection
 from api.cli.output import print_error
 from api.client import DEFAULT_URL, ApiError
@@ -51,10 +51,12 @@ app.command()(plan.import_ds)
 app.command()(operate.cluster)
 keys.command("create")(operate.create_key)
 keys.command("list")(operate.list_keys)
+keys.command("quota")(operate.limit_key)
 keys.command("revoke")(operate.revoke_key)
 database.command("upgrade")(operate.upgrade_database)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(keys, name="keys")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(database, name="db")
 
 

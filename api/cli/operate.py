@@ -42,12 +42,13 @@ def create_key(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Whose key it is.")],
     scope: Annotated[list[str] | None, typer.Option(help="read, submit, admin; each includes the former.")] = None,
+    quota: Annotated[int | None, typer.Option(min=0, help="Slots that its jobs may hold together.")] = None,
     local: Local = False,
     as_json: AsJson = False,
 ) -> None:
     """Create an API key. Its secret is shown once."""
     with _keys(context, local=local) as client:
-        key = client.create_key(name=name, scopes=scope or ["submit"])
+        key = client.create_key(name=name, scopes=scope or ["submit"], quota_slots=quota)
     if as_json:
         return emit_json(key)
     say(f"key {key['id']} ({key['name']}, {', '.join(key['scopes'])}); its secret, shown this once:")
@@ -66,11 +67,27 @@ def list_keys(context: typer.Context, local: Local = False, as_json: AsJson = Fa
             k["name"],
             k["hint"],
             ", ".join(k["scopes"]),
+            k["quota_slots"],
             *(time_text(k.get(f"{what}_at")) for what in ("created", "last_used", "revoked")),
         )
         for k in answer["items"]
     ]
-    return print_table(("ID", "NAME", "BEGINS", "SCOPES", "CREATED (UTC)", "LAST USED", "REVOKED"), rows)
+    return print_table(("ID", "NAME", "BEGINS", "SCOPES", "QUOTA", "CREATED (UTC)", "LAST USED", "REVOKED"), rows)
+
+
+def limit_key(
+    context: typer.Context,
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="As `elastane keys list` prints it.")],
+    slots: Annotated[str, typer.Argument(metavar="N|none", help="Slots that its jobs may hold together.")],
+    local: Local = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set or lift the quota of an API key."""
+    if slots != "none" and not slots.isdigit():
+        raise typer.BadParameter(f"{slots!r}: say a number of slots, or none")
+    with _keys(context, local=local) as client:
+        key = client.limit_key(key_id, None if slots == "none" else int(slots))
+    emit_json(key) if as_json else say(f"the jobs of key {key_id} may hold {slots if slots != 'none' else 'any'} slots")
 
 
 def revoke_key(
@@ -99,6 +116,8 @@ def cluster(context: typer.Context, as_json: AsJson = False) -> None:
     print_table(("NODE", "ADDRESS", "STATE", "SLOTS", "MEMORY"), rows)
     for use in view["used"]:
         say(f"job {use['job_id']} ({use['name'] or 'no name'}): {use['workers']} workers on {use['slots']} slots")
+    for quota in view["quotas"]:
+        say(f"key {quota['name']}: its jobs hold {quota['slots']} of {quota['quota_slots']} slots")
     for waiting in view["pending"]:
         say(f"job {waiting['job_id']} waits: {waiting['reason']}", style="yellow")
     return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from pydantic import Field
 
 from api import schemas
-from api.auth import requires
+from api.auth import caller_of, requires
 from api.bodies import LARGEST, body_of, document_or_yaml
 from api.dependencies import AppServices, JobId, NoBody, NoQuery, QueryParameters
 from api.openapi import refuses, takes
@@ -54,6 +54,7 @@ class EventsQuery(QueryParameters):
     **takes("JobSpecDocument", yaml=True),
 )
 async def submit_job(
+    request: Request,
     services: AppServices,
     response: Response,
     query: Annotated[SubmitQuery, Query()],
@@ -61,7 +62,9 @@ async def submit_job(
     idempotency_key: Annotated[str | None, Header(description="the same key and body make one job")] = None,
 ) -> Any:
     """Submit a job. With an Idempotency-Key it may be repeated: 200 with the same job, 409 with another body."""
-    done = await services.jobs.submit(document, idempotency_key=idempotency_key, dry_run=query.dry_run)
+    done = await services.jobs.submit(
+        document, idempotency_key=idempotency_key, dry_run=query.dry_run, caller=caller_of(request)
+    )
     response.status_code = 201 if done.created else 200
     if done.job is None:
         plan = None if done.plan is None else Plan.model_validate(done.plan)

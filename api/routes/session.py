@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from api import schemas
-from api.auth import COOKIE, asks_for_keys, presented
+from api.auth import COOKIE, asks_for_keys, presented, verified
 from api.bodies import body_of
 from api.dependencies import AppServices, NoQuery
 from api.openapi import refuses, takes
@@ -17,15 +17,14 @@ from service.domain.key import ApiKey
 router = APIRouter(tags=["session"], dependencies=[NoQuery])
 
 
-@router.post("/v1/session", responses=refuses(400, 401, 413, 415, 422), **takes("SignIn"))
+@router.post("/v1/session", responses=refuses(400, 401, 413, 415, 422, 429), **takes("SignIn"))
 async def sign_in(
-    services: AppServices,
     request: Request,
     response: Response,
     body: Annotated[schemas.SignIn, Depends(body_of(schemas.SignIn))],
 ) -> schemas.Session:
     """Sets a cookie that no script can read and no other site can send. Revoking the key ends it."""
-    key = await services.keys.verify(body.key)
+    key = await verified(request, body.key)
     # No path: the browser takes the folder of this address, /v1 behind whatever prefix a proxy has.
     response.set_cookie(COOKIE, body.key, path=None, httponly=True, samesite="strict", secure=_encrypted(request))
     return _session(key, asked=True)
@@ -53,4 +52,6 @@ def _encrypted(request: Request) -> bool:
 
 
 def _session(key: ApiKey | None, *, asked: bool) -> schemas.Session:
-    return schemas.Session(key_asked=asked, name=key.name if key else None, scopes=list(key.scopes) if key else [])
+    if key is None:
+        return schemas.Session(key_asked=asked, name=None, scopes=[])
+    return schemas.Session(key_asked=asked, name=key.name, scopes=list(key.scopes), quota_slots=key.quota_slots)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from service.domain.checkpoint import OBJECT_SCHEMES
-from service.domain.cluster import ClusterFacts, slots_per_worker
+from service.domain.cluster import ClusterFacts, SlotKind, slots_per_worker
 from service.domain.errors import Problem, SpecRefused
 from service.domain.offload import label
 from service.domain.planning import does_not_fit, plan_spec, recommend, shape_of
@@ -33,12 +33,13 @@ def admit(
     machine: ClusterFacts | None = None,
     shape: Shape | None = None,
     names_paths: bool = False,
+    quota: Quota | None = None,
 ) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
 
     `machine`: what the one machine of the workers has; None where machines may come. `names_paths`: whether the user
     has to say where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker
-    on CPUs. `shape`: of a model whose size the spec alone does not tell, where it is known.
+    on CPUs. `shape`: of a model whose size the spec alone does not tell, where it is known. `quota`: of who submits.
 
     Raises SpecRefused with every problem found.
     """
@@ -48,6 +49,8 @@ def admit(
         problems += _machine(spec, machine)
     if names_paths:
         problems += _without_a_folder(spec)
+    if quota is not None:
+        problems += _beyond(spec, quota)
     if file_exists is not None:
         problems += _files(spec, file_exists)
     if problems:
@@ -55,7 +58,38 @@ def admit(
     decision = _resolve(spec, shape, capacity_bytes)
     if spec.resources.memory_gb is not None and (problems := list(_memory(decision.spec, shape, capacity_bytes))):
         raise SpecRefused(problems)
-    return decision
+    return decision if quota is None else replace(decision, report={**decision.report, **_within(spec, quota)})
+
+
+# ---- within the quota ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """How many slots of a kind the jobs of the API key `name` may hold together."""
+
+    name: str
+    slots: int
+    slot_kind: SlotKind
+
+    def workers(self, spec: JobSpec) -> int:
+        return self.slots // slots_per_worker(spec.resources, slot_kind=self.slot_kind)
+
+
+def _beyond(spec: JobSpec, quota: Quota) -> Iterator[Problem]:
+    if spec.workers.min > (most := quota.workers(spec)):
+        problem = (
+            f"the key {quota.name!r} has a quota of {quota.slots} {quota.slot_kind} slots: room for {most} workers"
+        )
+        fix = (f"use a minimum of at most {most}, or " if most else "") + "have the quota raised: elastane keys quota"
+        yield Problem(field="workers.min", value=spec.workers.min, problem=problem, fix=fix)
+
+
+def _within(spec: JobSpec, quota: Quota) -> dict[str, str]:
+    if spec.workers.max <= (most := quota.workers(spec)):
+        return {}
+    told = f"at most {most} of {spec.workers.max} at once: the key {quota.name!r} has a quota of {quota.slots} slots"
+    return {"workers": told}
 
 
 # ---- legal together ------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from heapq import heapify, heappop, heappush
+from types import MappingProxyType
 
 from service.domain.cluster import SlotKind, slots_per_worker
 from service.domain.job import Job
@@ -21,13 +22,16 @@ KEEP = 1.25
 # and who has lost workers to others gets more only after so long.
 COOL_DOWN_S = 20.0
 NONE = Standing()
+# API key -> slots that its jobs may hold together; a key that is not in it has no quota.
+Quotas = Mapping[str, int]
+NO_QUOTAS: Quotas = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
     """A job that wants workers. granted: what it was given before; present: workers seen, leaving ones included.
     order: smaller came earlier. points: what waiting adds to the priority. scaling: how its throughput grows with
-    workers (`standing.py`). shrunk_for_s: since others took workers from it."""
+    workers (`standing.py`). shrunk_for_s: since others took workers from it. key_id: whose quota it counts against."""
 
     job_id: str
     priority: int
@@ -40,6 +44,7 @@ class Demand:
     points: float = 0.0
     scaling: float = 1.0
     shrunk_for_s: float = math.inf
+    key_id: str | None = None
 
     @property
     def standing(self) -> float:
@@ -66,43 +71,71 @@ def ranked(demands: Sequence[Demand]) -> list[Demand]:
     return sorted(demands, key=lambda demand: (-demand.standing, demand.granted == 0, demand.order))
 
 
-def allocate(demands: Sequence[Demand], *, slots: int) -> dict[str, int]:
+@dataclass(slots=True)
+class _Room:
+    """Slots that are still to be given: of all, and within each quota."""
+
+    slots: int
+    quotas: dict[str, int]
+
+    def workers(self, demand: Demand) -> int:
+        """As many workers of this job have room."""
+        left = self.slots
+        if demand.key_id in self.quotas:
+            left = min(left, self.quotas[demand.key_id])
+        return max(0, left // demand.slots_each)
+
+    def take(self, demand: Demand, slots: int) -> None:
+        self.slots -= slots
+        if demand.key_id in self.quotas:
+            self.quotas[demand.key_id] -= slots
+
+
+def allocate(demands: Sequence[Demand], *, slots: int, quotas: Quotas = NO_QUOTAS) -> dict[str, int]:
     """Workers per job. Minimum first, by rank, whole or not at all; then the surplus, one worker at a time to whom it
     speeds up most: equal shares until it is known how jobs scale. A lower job is so squeezed to its minimum before any
-    is stopped."""
-    left, target = slots, {demand.job_id: 0 for demand in demands}
+    is stopped. The jobs of a key never get more than its quota."""
+    room, target = _Room(slots, dict(quotas)), {demand.job_id: 0 for demand in demands}
     order = ranked(demands)
     for demand in order:
-        if demand.min * demand.slots_each <= left:
+        if demand.min <= room.workers(demand):
             target[demand.job_id] = demand.min
-            left -= demand.min * demand.slots_each
+            room.take(demand, demand.min * demand.slots_each)
     # The gain of a job falls with each worker, so the largest of all is always at the top; the rank decides a tie.
     gains = [(-demand.gain(demand.min), rank, demand) for rank, demand in enumerate(order) if target[demand.job_id]]
     heapify(gains)
-    while gains:
+    while gains and room.slots > 0:
         _, rank, chosen = heappop(gains)
-        if target[chosen.job_id] < chosen.reach and chosen.slots_each <= left:
+        if target[chosen.job_id] < chosen.reach and room.workers(chosen):
             target[chosen.job_id] += 1
-            left -= chosen.slots_each
+            room.take(chosen, chosen.slots_each)
             heappush(gains, (-chosen.gain(target[chosen.job_id]), rank, chosen))
     return target
 
 
 def grant(
-    demands: Sequence[Demand], target: Mapping[str, int], *, slots: int, held_by_others: int = 0
+    demands: Sequence[Demand],
+    target: Mapping[str, int],
+    *,
+    slots: int,
+    held_by_others: int = 0,
+    quotas: Quotas = NO_QUOTAS,
 ) -> dict[str, int]:
     """What each job may have at once. Shrinking needs nothing; growing waits for slots that are seen free; a job that
-    starts waits until its minimum is free. held_by_others: slots of jobs that want nothing more but still leave."""
-    free = slots - held_by_others - sum(demand.held for demand in demands)
+    starts waits until its minimum is free. held_by_others: slots of jobs that want nothing more but still leave, which
+    `quotas` are without."""
+    room = _Room(slots - held_by_others, dict(quotas))
+    for demand in demands:
+        room.take(demand, demand.held)
     granted: dict[str, int] = {}
     for demand in ranked(demands):
         wanted = target[demand.job_id]
         within = max(demand.granted, min(wanted, demand.present))
-        more = max(0, min(wanted - within, free // demand.slots_each))
+        more = max(0, min(wanted - within, room.workers(demand)))
         if wanted > within and within + more < demand.min:
             more = 0
         granted[demand.job_id] = min(wanted, within + more)
-        free -= more * demand.slots_each
+        room.take(demand, more * demand.slots_each)
     return granted
 
 
@@ -120,6 +153,7 @@ def demand_of(job: Job, *, slot_kind: SlotKind, standing: Standing = NONE, now: 
         points=0.0 if now is None else standing.points(now=now),
         scaling=standing.scaling,
         shrunk_for_s=math.inf if now is None else standing.shrunk_for_s(now=now),
+        key_id=job.key_id,
     )
 
 
@@ -128,9 +162,34 @@ def held_slots(job: Job, *, slot_kind: SlotKind) -> int:
     return demand_of(job, slot_kind=slot_kind).held
 
 
-def why_waiting(demand: Demand, demands: Sequence[Demand], *, slots: int, kind: SlotKind, held_by_others: int) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Who holds slots, counted once for all who wait. `by_key`: API key -> slots that its jobs hold."""
+
+    held: int
+    holders: int
+    by_key: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def of(cls, jobs: Sequence[Job], *, slot_kind: SlotKind) -> Crowd:
+        holding = [(job, slots) for job in jobs if (slots := held_slots(job, slot_kind=slot_kind))]
+        by_key: dict[str, int] = {}
+        for job, slots in holding:
+            if job.key_id is not None:
+                by_key[job.key_id] = by_key.get(job.key_id, 0) + slots
+        return cls(held=sum(slots for _, slots in holding), holders=len(holding), by_key=MappingProxyType(by_key))
+
+
+def why_waiting(demand: Demand, crowd: Crowd, *, slots: int, kind: SlotKind, quotas: Quotas = NO_QUOTAS) -> str:
     """A sentence with numbers for a job that was given nothing."""
     need = demand.min * demand.slots_each
+    if (quota := quotas.get(demand.key_id or "")) is not None:
+        within = crowd.by_key.get(demand.key_id or "", 0) - demand.held
+        if need + within > quota:
+            return (
+                f"Waiting for {need} {kind} slots within the quota of its key: its other jobs hold {within} of the "
+                f"{quota} slots that they may hold together"
+            )
     if slots == 0:
         return f"Waiting for {need} {kind} slots: the cluster offers none now"
     if need > slots:
@@ -140,8 +199,7 @@ def why_waiting(demand: Demand, demands: Sequence[Demand], *, slots: int, kind: 
             f"Needs {need} {kind} slots for its minimum of {demand.min} workers, but the cluster has {slots} in all; "
             f"{advice} or add slots"
         )
-    used = held_by_others + sum(other.held for other in demands if other.job_id != demand.job_id)
-    ahead = sum(1 for other in demands if other.held and other.job_id != demand.job_id)
+    used, ahead = crowd.held - demand.held, crowd.holders - (demand.held > 0)
     return (
         f"Waiting for {need} {kind} slots: {max(0, slots - used)} of {slots} are free, "
         f"{used} are held by {ahead} other jobs (its priority is {demand.priority}"

@@ -48,6 +48,16 @@ class SlotUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaUse:
+    """What the jobs of an API key hold together, of what they may."""
+
+    key_id: str
+    name: str
+    slots: int
+    quota_slots: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PendingJob:
     """Who waits, and why, in a sentence with numbers."""
 
@@ -68,6 +78,7 @@ class ClusterView:
     max_slots: int
     used: tuple[SlotUse, ...]
     pending: tuple[PendingJob, ...]
+    quotas: tuple[QuotaUse, ...] = ()
 
 
 def slots_per_worker(resources: Resources, *, slot_kind: SlotKind) -> int:

@@ -2,10 +2,12 @@
 
     ElastaneError
     ├── Refused            what was asked cannot be        SpecRefused, RequestRefused
-    ├── NotFound           no such thing                   JobNotFound, CheckpointNotFound, AttemptNotFound, KeyNotFound
+    ├── NotFound           no such thing                   JobNotFound, CheckpointNotFound, AttemptNotFound,
+    │                                                      KeyNotFound, WebhookNotFound
     ├── Conflict           legal, but not now              IllegalTransition, IdempotencyKeyReused, JobStillLive,
     │                                                      CheckpointNeeded, CheckpointUnfit, AttemptOver, StaleWrite
     ├── Denied             who are you                     Unauthenticated, Forbidden, AttemptTokenWrong
+    ├── TooManyRequests    less often
     ├── Unavailable        try again later                 DatabaseUnavailable, LeaseLost, ClusterUnavailable,
     │                                                      ErasureFailed, ToolUnavailable
     └── SetupError         this process cannot start       HomeInUse, DatabaseOutdated, RayNotStarted
@@ -15,6 +17,7 @@ Every error survives pickling: an exception that crosses a process arrives as wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -129,6 +132,17 @@ class KeyNotFound(NotFound):
     def __init__(self, key_id: str) -> None:
         super().__init__(
             f"there is no key {key_id[:100]!r}; `elastane keys list` lists those there are", key_id=key_id[:100]
+        )
+
+
+class WebhookNotFound(NotFound):
+    code = "webhook_not_found"
+    title = "No such webhook"
+
+    def __init__(self, webhook_id: str) -> None:
+        super().__init__(
+            f"there is no webhook {webhook_id[:100]!r}; `elastane webhooks list` lists those there are",
+            webhook_id=webhook_id[:100],
         )
 
 
@@ -253,6 +267,22 @@ class AttemptTokenWrong(Denied):
 
     def __init__(self, attempt_id: str) -> None:
         super().__init__(f"the token sent is not that of attempt {attempt_id[:100]}", attempt_id=attempt_id[:100])
+
+
+# ---- too often -----------------------------------------------------------------------------------------------------
+
+
+class TooManyRequests(ElastaneError):
+    code = "too_many_requests"
+    title = "Too many requests"
+
+    def __init__(self, *, per_minute: int, retry_after_s: float) -> None:
+        seconds = max(1, math.ceil(retry_after_s))
+        super().__init__(
+            f"more than {per_minute} calls a minute; nothing was done, send it again in {seconds} s",
+            per_minute=per_minute,
+            retry_after_s=seconds,
+        )
 
 
 # ---- unavailable ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 | kind | who | payload |
 |---|---|---|
-| submitted | service | workers {min, max} |
+| submitted | service | workers {min, max}, key |
 | launched | service | attempt, workers |
 | started | service | workers |
 | scaled | service | from {min, max}, to {min, max} |

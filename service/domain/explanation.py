@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from service.domain.allocation import Demand, demand_of, ranked
+from service.domain.allocation import NO_QUOTAS, Demand, Quotas, demand_of, ranked
 from service.domain.cluster import ClusterFacts
 from service.domain.job import DRIVEN, Intent, Job, JobState
 
@@ -36,7 +36,9 @@ class Explanation:
     ahead: tuple[Ahead, ...]
 
 
-def explain(job: Job, jobs: Sequence[Job], facts: ClusterFacts, *, now: datetime) -> Explanation:
+def explain(
+    job: Job, jobs: Sequence[Job], facts: ClusterFacts, *, quotas: Quotas = NO_QUOTAS, now: datetime
+) -> Explanation:
     """`jobs`: all that are open, the job too where it is."""
     demands = {each.id: demand_of(each, slot_kind=facts.slot_kind) for each in jobs}
     own = demands.get(job.id) or demand_of(job, slot_kind=facts.slot_kind)
@@ -46,13 +48,19 @@ def explain(job: Job, jobs: Sequence[Job], facts: ClusterFacts, *, now: datetime
         job_id=job.id,
         state=job.state,
         reason=job.reason,
-        sentences=tuple(_sentences(job, own, ahead, facts, free, now)),
+        sentences=(*_sentences(job, own, ahead, facts, free, now), *_quota(own, demands.values(), quotas)),
         slot_kind=facts.slot_kind,
         needs_slots=own.min * own.slots_each,
         slots=facts.slots,
         slots_free=free,
         ahead=ahead,
     )
+
+
+def _quota(own: Demand, demands: Iterable[Demand], quotas: Quotas) -> Iterator[str]:
+    if own.key_id is not None and own.key_id in quotas:
+        held = sum(each.held for each in demands if each.key_id == own.key_id)
+        yield f"The jobs of its key hold {held} of the {quotas[own.key_id]} slots that they may hold together"
 
 
 _NEEDS = DRIVEN | {JobState.QUEUED}

@@ -131,6 +131,7 @@ class Job:
     attempt: number of the latest launch (0: never launched). failures: lost attempts since the last progress.
     retry_at: no new launch before. since: when it came into its state.
     version: grows with each write; a write against another version is dropped.
+    key_id: of the API key that submitted it; None where none was asked for.
     """
 
     id: str
@@ -152,6 +153,7 @@ class Job:
     ended_at: datetime | None = None
     deleted_at: datetime | None = None
     version: int = 0
+    key_id: str | None = None
 
     @property
     def name(self) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -28,13 +28,15 @@ _IMPLIED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """A key without its secret; `hint` is the first characters, enough to tell keys apart."""
+    """A key without its secret; `hint` is the first characters, enough to tell keys apart. quota_slots: as many as the
+    jobs that it submitted may hold together; None: no bound of its own."""
 
     id: str
     name: str
     hint: str
     scopes: tuple[Scope, ...]
     created_at: datetime
+    quota_slots: int | None = None
     last_used_at: datetime | None = None
     revoked_at: datetime | None = None
 
@@ -50,3 +52,8 @@ def secret_hash(secret: str) -> str:
 def parse_scopes(names: Iterable[str]) -> tuple[Scope, ...]:
     """Known scopes in order, each once; ValueError names an unknown one."""
     return tuple(sorted({Scope(name) for name in names}, key=list(Scope).index))
+
+
+def quotas_of(keys: Iterable[ApiKey]) -> Mapping[str, int]:
+    """Key -> slots, of those that have a quota; the jobs of a revoked key still count against it."""
+    return {key.id: key.quota_slots for key in keys if key.quota_slots is not None}

@@ -225,7 +225,18 @@ def test_keys_are_made_listed_and_revoked(start: Any) -> None:
     with_key = {"ELASTANE_API_KEY": made["key"]}
     assert "me" in run(live, "keys", "list", **with_key).stdout
     assert run(live, "jobs").returncode == 1
+    assert "may hold 3 slots" in run(live, "keys", "quota", made["id"], "3", **with_key).stdout
+    assert run(live, "keys", "quota", made["id"], "few", **with_key).returncode == 2
     assert run(live, "keys", "revoke", made["id"], **with_key).returncode == 0
+
+
+def test_webhooks_are_made_listed_and_deleted(service: LiveService) -> None:
+    made = read(service, "webhooks", "create", "https://hooks.invalid/elastane")
+    assert made["secret"].startswith("whsec_")
+    listed = run(service, "webhooks", "list").stdout
+    assert (made["id"] in listed, made["secret"] in listed) == (True, False)
+    assert run(service, "webhooks", "delete", made["id"]).returncode == 0
+    assert run(service, "webhooks", "create", "http://127.0.0.1/").returncode == 1
 
 
 def test_a_database_is_upgraded_by_command(tmp_path: Path) -> None:

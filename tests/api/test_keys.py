@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from api.client import ElastaneClient
 from service.domain.errors import SetupError
-from tests.api.live import TINY, LiveService, settings
+from tests.api.live import TINY, LiveService, settings, wait_until
 
 Start = Callable[..., LiveService]
 
@@ -47,6 +48,50 @@ def test_a_key_does_what_its_scope_says_and_no_more(start: Start) -> None:
     lists = {key: status(live, "GET", "/v1/keys", key) for key in (read, submit, admin)}
     assert posts == {read: 403, submit: 201, admin: 201}
     assert lists == {read: 403, submit: 403, admin: 200}
+
+
+def test_the_quota_of_a_key_is_set_shown_and_said_at_submission(start: Start) -> None:
+    live = start()
+    admin = {"authorization": f"Bearer {make(live, 'admin')}"}
+    asked = {"name": "ci", "scopes": ["submit"], "quota_slots": 2}
+    made = live.http.post("/v1/keys", json=asked, headers=admin).json()
+    own = {"authorization": f"Bearer {made['key']}"}
+    assert live.http.get("/v1/session", headers=own).json()["quota_slots"] == 2
+    refused = live.http.post("/v1/jobs", json={**TINY, "workers": 3}, headers=own)
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "workers.min")
+    job = live.http.post("/v1/jobs", json={**TINY, "workers": {"min": 1, "max": 9}}, headers=own).json()
+    assert (job["key_id"], "at most 2 of 9" in job["report"]["workers"]) == (made["id"], True)
+    wait_until(lambda: live.http.get(f"/v1/jobs/{job['id']}", headers=own).json()["workers"]["desired"] == 2)
+    changed = live.http.post(f"/v1/keys/{made['id']}/quota", json={"slots": 3}, headers=admin)
+    assert (changed.status_code, changed.json()["quota_slots"]) == (200, 3)
+    assert live.http.get("/v1/cluster", headers=own).json()["quotas"][0]["quota_slots"] == 3
+    wait_until(lambda: live.http.get(f"/v1/jobs/{job['id']}", headers=own).json()["workers"]["desired"] == 3)
+
+
+def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_not(start: Start) -> None:
+    live = start(rate_per_minute=60, rate_burst=5)
+    admin = make(live, "admin")
+    other = {"authorization": f"Bearer {make(live, 'read', admin)}"}
+    own = {"authorization": f"Bearer {admin}"}
+    answers = [live.http.get("/v1/jobs", headers=own) for _ in range(6)]
+    assert [answer.status_code for answer in answers][-1] == 429
+    problem = answers[-1].json()
+    assert problem["type"] == "urn:elastane:problem:too-many-requests"
+    assert answers[-1].headers["content-type"] == "application/problem+json"
+    assert int(answers[-1].headers["retry-after"]) == problem["retry_after_s"] == 1
+    assert live.http.get("/v1/jobs", headers=other).status_code == 200
+    # The client waits as long as it is told, whatever the call.
+    with ElastaneClient(live.url, api_key=admin) as client:
+        assert client.create_key(name="patient", scopes=["read"])["name"] == "patient"
+
+
+def test_who_tries_many_keys_is_slowed_and_who_has_one_is_not(start: Start) -> None:
+    live = start()
+    admin = make(live, "admin")
+    tries = [status(live, "GET", "/v1/jobs", f"ek_{number}") for number in range(40)]
+    assert (tries[0], tries[-1]) == (401, 429)
+    assert live.http.post("/v1/session", json={"key": "ek_x"}).status_code == 429
+    assert status(live, "GET", "/v1/jobs", admin) == 200
 
 
 def test_a_refusal_for_a_missing_scope_comes_before_a_look_at_the_body(start: Start) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from service.adapters.database import session
 from service.adapters.database.migrate import upgrade
 from service.adapters.database.session import SqlDatabase
 from service.adapters.database.sqlite_lock import FileLock
@@ -66,3 +69,28 @@ async def test_a_writer_that_fails_or_is_cancelled_lets_the_next_one_in(file: Sq
         await work.jobs.add(job())
         await work.commit()
     await file.close()
+
+
+async def test_a_unit_that_is_cancelled_anywhere_gives_the_file_back(tmp_path: Path, monkeypatch: Any) -> None:
+    """A driver that runs in a thread, given up in the middle of a statement, would keep the file locked."""
+    monkeypatch.setattr(session, "BUSY_TIMEOUT_MS", 500)
+    url = f"sqlite:///{tmp_path}/elastane.db"
+    await asyncio.to_thread(upgrade, url)
+    database, chance = SqlDatabase(url), random.Random(7)
+
+    async def write(name: str) -> None:
+        async with database.write() as work:
+            await work.leases.take(name, holder="a", ttl_s=10)
+            await work.commit()
+
+    async def write_on_and_on() -> None:
+        while True:
+            await write("one")
+
+    for _ in range(80):
+        writing = asyncio.create_task(write_on_and_on())
+        await asyncio.sleep(chance.random() * 0.01)
+        writing.cancel()
+        await asyncio.wait({writing})
+        await write("other")
+    await database.close()

@@ -39,6 +39,7 @@ def job(index: int = 1, **fields: Any) -> Job:
         "created_at": NOW,
         "since": NOW + timedelta(seconds=1),
         "started_at": NOW,
+        "key_id": number(800),
     }
     return Job(**{**facts, **fields})
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from service.attempts import Attempts
 from service.checkpoints import Checkpoints
+from service.cluster import Cluster
 from service.domain.attempt import Attempt
 from service.domain.job import Job
 from service.domain.wire import Fact, Heartbeat, Orders, Outcome, Phase, WorkerReport
@@ -45,6 +46,7 @@ class ControlPlane:
         self.jobs = Jobs(**world, files=self.files, tokens=self.tokens, plans=self.plans, embedded=True)
         self.attempts = Attempts(**world, ray=self.ray, settings=self.settings, leaving=asyncio.Event())
         self.checkpoints = Checkpoints(**world, tokens=self.tokens, launcher=self.launcher, base_uri="/c")
+        self.cluster = Cluster(database=self.database, capacity=self.capacity, clock=self.clock)
         self.keys = Keys(database=self.database, clock=self.clock, tokens=self.tokens)
         self.stream = Stream(database=self.database, bus=self.bus)
         self.reconciler = Reconciler(

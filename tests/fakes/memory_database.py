@@ -22,8 +22,10 @@ from service.domain.log import LogRecord
 from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
 from service.domain.series import GROUP_RANK, Series, bucket_width
+from service.domain.webhook import Delivery, Webhook
 from service.domain.wire import LogLine, Sample
 from tests.fakes.downsampling import downsample, thinned
+from tests.fakes.memory_webhooks import Webhooks
 
 SampleKey = tuple[str, str, int, int, int]
 
@@ -42,7 +44,9 @@ class Shelves:
     keys: dict[str, tuple[ApiKey, str]] = field(default_factory=dict)
     leases: dict[str, tuple[str, int, float]] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=lambda: {"event": 0, "log": 0, "notice": 0})
+    webhooks: dict[str, Webhook] = field(default_factory=dict)
+    deliveries: dict[int, tuple[Delivery, datetime]] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=lambda: {"event": 0, "log": 0, "notice": 0, "delivery": 0})
 
     def next(self, counter: str) -> int:
         self.counters[counter] += 1
@@ -89,6 +93,7 @@ class MemoryUnit:
         self.keys = Keys(shelves)
         self.leases = Leases(shelves, self._database)
         self.notices = Notices(shelves)
+        self.webhooks = Webhooks(shelves)
         return self
 
     async def __aexit__(
@@ -325,6 +330,13 @@ class Keys(Rows):
             raise KeyNotFound(key_id)
         key, known = self.shelves.keys[key_id]
         self.shelves.keys[key_id] = (replace(key, revoked_at=key.revoked_at or at), known)
+        return self.shelves.keys[key_id][0]
+
+    async def limit(self, key_id: str, slots: int | None) -> ApiKey:
+        if key_id not in self.shelves.keys:
+            raise KeyNotFound(key_id)
+        key, known = self.shelves.keys[key_id]
+        self.shelves.keys[key_id] = (replace(key, quota_slots=slots), known)
         return self.shelves.keys[key_id][0]
 
     async def touch(self, key_id: str, at: datetime) -> None:

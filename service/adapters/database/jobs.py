@@ -128,6 +128,7 @@ def _row(job: Job) -> dict[str, Any]:
         "ended_at": job.ended_at,
         "deleted_at": job.deleted_at,
         "version": job.version,
+        "key_id": job.key_id,
     }
 
 
@@ -150,7 +151,7 @@ def _job(row: sa.RowMapping) -> Job:
     same = ("id", "reason", "granted", "attempt", "attempt_id", "failures", "failed_at_step", "retry_at", "version")
     times = ("created_at", "since", "started_at", "ended_at", "deleted_at")
     return Job(
-        **{name: row[name] for name in (*same, *times)},
+        **{name: row[name] for name in (*same, *times, "key_id")},
         spec=_spec(row["spec"]),
         state=JobState(row["state"]),
         intent=Intent(row["intent"]),

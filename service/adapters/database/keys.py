@@ -13,7 +13,7 @@ from service.domain.key import ApiKey, parse_scopes
 from service.domain.text import askable
 
 _T = tables.api_keys
-_PLAIN = ("id", "name", "hint", "created_at", "last_used_at", "revoked_at")
+_PLAIN = ("id", "name", "hint", "created_at", "quota_slots", "last_used_at", "revoked_at")
 
 
 class SqlKeys:
@@ -40,6 +40,15 @@ class SqlKeys:
             raise KeyNotFound(key_id)
         change = _T.update().where(_T.c.id == key_id, _T.c.revoked_at.is_(None)).values(revoked_at=at)
         await self._connection.execute(change)
+        return await self._one(key_id)
+
+    async def limit(self, key_id: str, slots: int | None) -> ApiKey:
+        if not askable(key_id):
+            raise KeyNotFound(key_id)
+        await self._connection.execute(_T.update().where(_T.c.id == key_id).values(quota_slots=slots))
+        return await self._one(key_id)
+
+    async def _one(self, key_id: str) -> ApiKey:
         found = await self._connection.execute(sa.select(_T).where(_T.c.id == key_id))
         row = found.mappings().one_or_none()
         if row is None:

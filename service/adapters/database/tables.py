@@ -76,6 +76,7 @@ jobs = sa.Table(
     sa.Column("ended_at", Instant),
     sa.Column("deleted_at", Instant),
     sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("key_id", ID),
 )
 
 submissions = sa.Table(
@@ -190,6 +191,7 @@ api_keys = sa.Table(
     sa.Column("hint", sa.String(16), nullable=False),
     sa.Column("secret_hash", sa.String(64), nullable=False, unique=True),
     sa.Column("scopes", sa.String(100), nullable=False),
+    sa.Column("quota_slots", sa.Integer),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("last_used_at", Instant),
     sa.Column("revoked_at", Instant),
@@ -203,6 +205,30 @@ leases = sa.Table(
     sa.Column("holder", sa.String(200), nullable=False),
     sa.Column("token", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.Double, nullable=False),
+)
+
+webhooks = sa.Table(
+    "webhooks",
+    metadata,
+    sa.Column("id", ID, primary_key=True),
+    sa.Column("url", sa.Text, nullable=False),
+    sa.Column("secret", sa.String(100), nullable=False),
+    sa.Column("created_at", Instant, nullable=False),
+    sa.Column("delivered", sa.BigInteger, nullable=False),
+    sa.Column("failed", sa.BigInteger, nullable=False),
+    sa.Column("last_error", sa.Text, nullable=False),
+    sa.Column("last_at", Instant),
+)
+
+deliveries = sa.Table(
+    "deliveries",
+    metadata,
+    _number(),
+    sa.Column("webhook_id", ID, sa.ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False, index=True),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("tries", sa.Integer, nullable=False),
+    sa.Column("due_at", Instant, nullable=False, index=True),
+    sqlite_autoincrement=True,
 )
 
 # No foreign key: what a stream told stays told, also of a job that was removed.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
+import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -17,6 +19,7 @@ from service.adapters.database.leases import SqlLeases
 from service.adapters.database.notices import SqlNotices
 from service.adapters.database.samples import SqlSamples
 from service.adapters.database.timeline import SqlEvents, SqlLogs
+from service.adapters.database.webhooks import SqlWebhooks
 from service.domain.errors import DatabaseUnavailable
 from service.ports import (
     AttemptRows,
@@ -29,10 +32,33 @@ from service.ports import (
     NoticeRows,
     SampleRows,
     SubmissionRows,
+    WebhookRows,
 )
 
+T = TypeVar("T")
 # The driver's ways to say that the database is away, full or locked; anything else is a fault of ours.
 _AWAY = (exc.OperationalError, exc.InterfaceError, exc.TimeoutError, exc.DisconnectionError, OSError)
+
+
+async def _uncut(operation: Awaitable[T]) -> T:
+    """The outcome; a caller that is cancelled meanwhile waits for the end of it first."""
+    task = asyncio.ensure_future(operation)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
+
+
+class UncutConnection(AsyncConnection):
+    """On which a statement that was begun ends: SQLite runs it in a thread, and a connection that is given up in the
+    middle of one keeps the lock of the file."""
+
+    async def execute(self, *arguments: Any, **options: Any) -> sa.CursorResult[Any]:
+        return await _uncut(super().execute(*arguments, **options))
+
+    async def commit(self) -> None:
+        await _uncut(super().commit())
 
 
 class SqlUnit:
@@ -48,19 +74,20 @@ class SqlUnit:
     keys: KeyRows
     leases: LeaseRows
     notices: NoticeRows
+    webhooks: WebhookRows
 
     def __init__(self, engine: AsyncEngine, *, writes: bool, turn: asyncio.Lock | None) -> None:
         self._engine = engine
         self._writes = writes
         self._turn = turn
+        self._sqlite = engine.dialect.name == "sqlite"
         self._connection: AsyncConnection
 
     async def __aenter__(self) -> Self:
         if self._turn is not None:
             await self._turn.acquire()
         try:
-            self._connection = await self._engine.connect()
-            await self._connection.begin()
+            await (_uncut(self._open()) if self._sqlite else self._open())
         except BaseException as error:
             await self._leave()
             if isinstance(error, _AWAY):
@@ -68,6 +95,11 @@ class SqlUnit:
             raise
         self._bind(self._connection)
         return self
+
+    async def _open(self) -> None:
+        made = UncutConnection(self._engine) if self._sqlite else AsyncConnection(self._engine)
+        self._connection = await made.start()
+        await self._connection.begin()
 
     def _bind(self, connection: AsyncConnection) -> None:
         self.jobs = SqlJobs(connection, locks=self._writes)
@@ -79,6 +111,7 @@ class SqlUnit:
         self.logs = SqlLogs(connection)
         self.keys = SqlKeys(connection)
         self.leases = SqlLeases(connection)
+        self.webhooks = SqlWebhooks(connection)
         self.notices = self._outbox = SqlNotices(connection)
 
     async def __aexit__(

@@ -75,6 +75,19 @@ def test_an_action_that_never_left_is_sent_again() -> None:
     assert len(flaky.seen) == 2
 
 
+def test_an_action_that_came_too_often_was_not_done_and_is_sent_again() -> None:
+    flaky = Flaky(429)
+    assert client(flaky).scale("x", 3) == {"id": "x"}
+    assert len(flaky.seen) == 2
+
+
+def test_an_action_that_the_service_could_not_do_is_not_repeated() -> None:
+    flaky = Flaky(503)
+    with pytest.raises(Refused):
+        client(flaky).scale("x", 3)
+    assert len(flaky.seen) == 1
+
+
 def test_a_service_that_stays_away_is_named_with_its_address() -> None:
     with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:1"):
         client(Flaky(*[NEVER_LEFT] * 9)).jobs()

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.allocation import COOL_DOWN_S, Demand, allocate, grant, ranked, why_waiting
+from service.domain.allocation import (
+    COOL_DOWN_S,
+    Crowd,
+    Demand,
+    Quotas,
+    allocate,
+    demand_of,
+    grant,
+    ranked,
+    why_waiting,
+)
+from service.domain.job import JobState
+from service.domain.standing import Standing, looked_at
+from tests.contract.values import SPEC, job
 
 
 def demand(
@@ -18,72 +32,90 @@ def demand(
     )
 
 
+@dataclass(frozen=True)
+class Mix:
+    """Jobs of three keys, of which some have a quota, and the slots there are."""
+
+    demands: list[Demand]
+    slots: int
+    quotas: Quotas = field(default_factory=dict)
+
+    def target(self) -> dict[str, int]:
+        return allocate(self.demands, slots=self.slots, quotas=self.quotas)
+
+    def granted(self) -> dict[str, int]:
+        return grant(self.demands, self.target(), slots=self.slots, quotas=self.quotas)
+
+    def used(self, target: dict[str, int], key: str | None = None) -> int:
+        return sum(target[d.job_id] * d.slots_each for d in self.demands if key in (None, d.key_id))
+
+    def room(self, target: dict[str, int], demand: Demand) -> int:
+        """Slots that are left for this job."""
+        left = self.slots - self.used(target)
+        within = self.quotas.get(demand.key_id or "")
+        return left if within is None else min(left, within - self.used(target, demand.key_id))
+
+
 @st.composite
-def mixes(draw: st.DrawFn) -> tuple[list[Demand], int]:
-    slots = draw(st.integers(0, 12))
+def mixes(draw: st.DrawFn) -> Mix:
     demands = []
     for index in range(draw(st.integers(0, 6))):
         low = draw(st.integers(1, 4))
-        high = draw(st.integers(low, 8))
-        demands.append(
-            demand(f"j{index}", low=low, high=high, priority=draw(st.integers(0, 3)), each=draw(st.integers(1, 2)))
+        made = demand(
+            f"j{index}",
+            low=low,
+            high=draw(st.integers(low, 8)),
+            priority=draw(st.integers(0, 3)),
+            each=draw(st.integers(1, 2)),
         )
-    return demands, slots
-
-
-def used(target: dict[str, int], demands: list[Demand]) -> int:
-    return sum(target[each.job_id] * each.slots_each for each in demands)
-
-
-@given(mix=mixes())
-def test_never_more_than_there_is_and_each_whole_or_not_at_all(mix: tuple[list[Demand], int]) -> None:
-    demands, slots = mix
-    target = allocate(demands, slots=slots)
-    assert used(target, demands) <= slots
-    assert all(target[d.job_id] == 0 or d.min <= target[d.job_id] <= d.max for d in demands)
+        demands.append(replace(made, key_id=draw(st.sampled_from([None, "k", "l", "m"]))))
+    quotas = draw(st.dictionaries(st.sampled_from(["k", "l"]), st.integers(0, 8)))
+    return Mix(demands, draw(st.integers(0, 12)), quotas)
 
 
 @given(mix=mixes())
-def test_no_slot_is_idle_that_a_started_job_could_use(mix: tuple[list[Demand], int]) -> None:
-    demands, slots = mix
-    target = allocate(demands, slots=slots)
-    left = slots - used(target, demands)
-    assert all(d.slots_each > left for d in demands if 0 < target[d.job_id] < d.max)
+def test_never_more_than_there_is_nor_than_a_quota_and_each_whole_or_not_at_all(mix: Mix) -> None:
+    target = mix.target()
+    assert mix.used(target) <= mix.slots
+    assert all(mix.used(target, key) <= quota for key, quota in mix.quotas.items())
+    assert all(target[d.job_id] == 0 or d.min <= target[d.job_id] <= d.max for d in mix.demands)
 
 
 @given(mix=mixes())
-def test_a_job_is_stopped_only_when_those_before_it_leave_too_little(mix: tuple[list[Demand], int]) -> None:
+def test_no_slot_is_idle_that_a_started_job_could_use(mix: Mix) -> None:
+    target = mix.target()
+    assert all(d.slots_each > mix.room(target, d) for d in mix.demands if 0 < target[d.job_id] < d.max)
+
+
+@given(mix=mixes())
+def test_a_job_is_stopped_only_when_those_before_it_leave_too_little(mix: Mix) -> None:
     """Lower jobs shrink in place first: what stops a job are minima, never somebody's surplus."""
-    demands, slots = mix
-    target = allocate(demands, slots=slots)
-    left = slots
-    for each in ranked(demands):
-        assert (target[each.job_id] > 0) == (each.min * each.slots_each <= left)
-        left -= each.min * each.slots_each if target[each.job_id] else 0
+    target, minima = mix.target(), dict.fromkeys((d.job_id for d in mix.demands), 0)
+    for each in ranked(mix.demands):
+        assert (target[each.job_id] > 0) == (each.min * each.slots_each <= mix.room(minima, each))
+        minima[each.job_id] = each.min if target[each.job_id] else 0
 
 
 @given(mix=mixes(), data=st.data())
-def test_raising_a_priority_never_takes_workers_away(mix: tuple[list[Demand], int], data: st.DataObject) -> None:
-    demands, slots = mix
+def test_raising_a_priority_never_takes_workers_away(mix: Mix, data: st.DataObject) -> None:
     demands = [
         replace(each, granted=data.draw(st.integers(0, each.max)), scaling=data.draw(st.sampled_from([0.0, 0.5, 1.0])))
-        for each in demands
+        for each in mix.demands
     ]
-    before = allocate(demands, slots=slots)
+    before = replace(mix, demands=demands).target()
     for index, each in enumerate(demands):
         raised = [*demands[:index], replace(each, priority=each.priority + 5), *demands[index + 1 :]]
-        assert allocate(raised, slots=slots)[each.job_id] >= before[each.job_id]
+        assert replace(mix, demands=raised).target()[each.job_id] >= before[each.job_id]
 
 
 @given(mix=mixes(), rounds=st.integers(3, 8))
-def test_nothing_changes_once_everything_was_given_and_nothing_changes_around(
-    mix: tuple[list[Demand], int], rounds: int
-) -> None:
-    demands, slots = mix
+def test_nothing_changes_once_everything_was_given_and_nothing_changes_around(mix: Mix, rounds: int) -> None:
     history = []
     for _ in range(rounds):
-        granted = grant(demands, allocate(demands, slots=slots), slots=slots)
-        demands = [replace(d, granted=granted[d.job_id], present=granted[d.job_id]) for d in demands]
+        granted = mix.granted()
+        mix = replace(
+            mix, demands=[replace(d, granted=granted[d.job_id], present=granted[d.job_id]) for d in mix.demands]
+        )
         history.append(granted)
     assert all(later == history[-1] for later in history[-(rounds - 2) :])
 
@@ -92,24 +124,62 @@ def test_nothing_changes_once_everything_was_given_and_nothing_changes_around(
     mix=mixes(),
     events=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 8), st.integers(0, 3), st.integers(0, 3)), max_size=25),
 )
-def test_live_workers_never_exceed_the_slots_whatever_comes_and_goes(
-    mix: tuple[list[Demand], int], events: list[tuple[int, int, int, int]]
+def test_live_workers_never_exceed_the_slots_or_a_quota_whatever_comes_and_goes(
+    mix: Mix, events: list[tuple[int, int, int, int]]
 ) -> None:
     """Workers leave late: a job may hold what it no longer is granted for as long as it likes."""
-    demands, slots = mix
     for index, high, priority, laggard in events:
-        granted = grant(demands, allocate(demands, slots=slots), slots=slots)
-        moved = []
-        for number, each in enumerate(demands):
+        granted, moved = mix.granted(), []
+        for number, each in enumerate(mix.demands):
             to = granted[each.job_id]
             # A shrinking job is slow to lose workers, a growing one may have them at once.
             present = max(each.present, to) if number == laggard else to
             moved.append(replace(each, granted=to, present=present))
-        demands = [
+        changed = [
             replace(d, max=max(d.min, high), priority=priority) if number == index else d
             for number, d in enumerate(moved)
         ]
-        assert sum(d.present * d.slots_each for d in demands) <= slots
+        mix = replace(mix, demands=changed)
+        present_now = {d.job_id: d.present for d in mix.demands}
+        assert mix.used(present_now) <= mix.slots
+        assert all(mix.used(present_now, key) <= quota for key, quota in mix.quotas.items())
+
+
+@given(rivals=st.lists(st.integers(0, 100), min_size=1, max_size=4), low=st.integers(0, 100))
+def test_nobody_starves_however_many_of_higher_priority_never_end(rivals: list[int], low: int) -> None:
+    """One slot and jobs that would hold it for ever. A minute of waiting is a point and a turn is ten minutes: who
+    waits has started once it has made up for the priority of the others and each of them has had its turns."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    jobs = [
+        job(
+            index + 1,
+            spec=SPEC.model_copy(update={"priority": priority}),
+            state=JobState.QUEUED,
+            granted=0,
+            since=now,
+            created_at=now,
+        )
+        for index, priority in enumerate([*rivals, low])
+    ]
+    standings = {each.id: Standing() for each in jobs}
+    for _ in range(100 + 15 * (len(jobs) + 1)):
+        standings = {each.id: looked_at(standings[each.id], each, now=now) for each in jobs}
+        demands = [demand_of(each, slot_kind="cpu", standing=standings[each.id], now=now) for each in jobs]
+        demands = [replace(each, present=0) for each in demands]
+        target = allocate(demands, slots=1)
+        jobs = [
+            replace(
+                each,
+                granted=target[each.id],
+                since=each.since if (target[each.id] > 0) == (each.granted > 0) else now,
+                state=JobState.RUNNING if target[each.id] else JobState.QUEUED,
+            )
+            for each in jobs
+        ]
+        if jobs[-1].granted:
+            return
+        now += timedelta(minutes=1)
+    raise AssertionError(f"still waiting after {now:%H:%M}")
 
 
 def test_a_slot_is_given_only_when_it_is_free() -> None:
@@ -141,19 +211,27 @@ def test_the_surplus_is_shared_one_by_one() -> None:
 
 
 def test_who_waits_is_told_the_numbers() -> None:
-    busy, waiting = demand("a", low=3, high=3, granted=3, present=3), demand("b", low=2, high=2)
-    facts = {"slots": 4, "kind": "cpu", "held_by_others": 0}
-    assert why_waiting(waiting, [busy, waiting], **facts) == (  # type: ignore[arg-type]
+    waiting, crowd = demand("b", low=2, high=2), Crowd(held=3, holders=1)
+    assert why_waiting(waiting, crowd, slots=4, kind="cpu") == (
         "Waiting for 2 cpu slots: 1 of 4 are free, 3 are held by 1 other jobs (its priority is 50)"
     )
 
 
+def test_who_waits_for_the_quota_of_its_key_is_told_so() -> None:
+    waiting, crowd = replace(demand("b", low=2, high=2), key_id="k"), Crowd(held=3, holders=1, by_key={"k": 3})
+    assert why_waiting(waiting, crowd, slots=8, kind="cpu", quotas={"k": 4}) == (
+        "Waiting for 2 cpu slots within the quota of its key: its other jobs hold 3 of the 4 slots that they may hold "
+        "together"
+    )
+    assert "quota" not in why_waiting(waiting, crowd, slots=4, kind="cpu", quotas={"k": 5})
+
+
 def test_who_can_never_start_is_told_what_to_do() -> None:
-    big = demand("a", low=8, high=8)
-    said = why_waiting(big, [big], slots=4, kind="gpu", held_by_others=0)
+    big, nobody = demand("a", low=8, high=8), Crowd(held=0, holders=0)
+    said = why_waiting(big, nobody, slots=4, kind="gpu")
     assert "Needs 8 gpu slots" in said
     assert "the cluster has 4 in all" in said
-    assert "none" in why_waiting(big, [big], slots=0, kind="gpu", held_by_others=0)
+    assert "none" in why_waiting(big, nobody, slots=0, kind="gpu")
 
 
 def test_the_surplus_goes_where_it_speeds_up_most() -> None:
