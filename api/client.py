@@ -202,6 +202,22 @@ class ElastaneClient:
     def cluster(self) -> Json:
         return self._json("GET", "/v1/cluster")
 
+    def readiness(self) -> Json:
+        """`{"ready": ..., "checks": {...}}`, also of a service that is not ready."""
+        try:
+            response = self._http.get("/readyz")
+            document = response.json()
+        except (httpx.TransportError, ValueError) as error:
+            raise Unreachable(self.url, _sentence(error)) from error
+        return dict(document) if "checks" in document else _accepted(response).json()
+
+    def version(self) -> str:
+        return str(self._json("GET", "/openapi.json")["info"]["version"])
+
+    def session(self) -> Json:
+        """Who the key is, and whether one is asked for."""
+        return self._json("GET", "/v1/session")
+
     def keys(self) -> Json:
         return self._json("GET", "/v1/keys")
 

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from api.client import ElastaneClient
+from api.client import DEFAULT_URL, ApiError, ElastaneClient, RetryPolicy
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output, nothing else.")]
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id, as `elastane jobs` prints it.")]
+
+
+def _job_ids(incomplete: str) -> list[tuple[str, str]]:
+    """For a shell that completes: ids with names. Whatever goes wrong, a key press gets no error."""
+    url, key = os.environ.get("ELASTANE_URL", DEFAULT_URL), os.environ.get("ELASTANE_API_KEY")
+    try:
+        with ElastaneClient(url, api_key=key, timeout_s=1.0, retry=RetryPolicy(attempts=1)) as client:
+            found = client.jobs(limit=200)["items"]
+    except ApiError:
+        return []
+    return [(job["id"], f"{job['name'] or ''} {job['state']}") for job in found if job["id"].startswith(incomplete)]
+
+
+JobId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The job's id, as `elastane jobs` prints it.", autocompletion=_job_ids),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli import checkpoints, jobs, operate, plan, webhooks
+from api.cli import checkpoints, doctor, jobs, operate, plan, top, webhooks
 from api.cli.connection import Connection
 from api.cli.output import print_error
 from api.client import DEFAULT_URL, ApiError
@@ -49,6 +49,8 @@ app.command()(checkpoints.export)
 app.command()(plan.plan)
 app.command()(plan.import_ds)
 app.command()(operate.cluster)
+app.command()(top.top)
+app.command()(doctor.doctor)
 keys.command("create")(operate.create_key)
 keys.command("list")(operate.list_keys)
 keys.command("quota")(operate.limit_key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -237,6 +238,61 @@ def test_webhooks_are_made_listed_and_deleted(service: LiveService) -> None:
     assert (made["id"] in listed, made["secret"] in listed) == (True, False)
     assert run(service, "webhooks", "delete", made["id"]).returncode == 0
     assert run(service, "webhooks", "create", "http://127.0.0.1/").returncode == 1
+
+
+def test_top_shows_slots_and_live_jobs_once_where_no_terminal_reads(service: LiveService) -> None:
+    job_id, puppet = service.running(priority=77)
+    puppet.beat(samples("loss", {2: 2.5}), step=2)
+    done = run(service, "top")
+    assert done.returncode == 0, done.stderr
+    assert "cpu slots in use" in done.stdout
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith(job_id))
+    assert "77" in line
+    assert "2.5" in line
+    assert job_id in {job["id"] for job in read(service, "top")["jobs"]}
+
+
+def test_top_is_drawn_anew_on_a_terminal(service: LiveService) -> None:
+    """A real terminal, of which the test holds the other end."""
+    ours, theirs = pty.openpty()
+    watching = subprocess.Popen(
+        command("top", "--every", "0.2"), env=environment(service), stdin=theirs, stdout=theirs, stderr=theirs
+    )
+    os.close(theirs)
+    job_id = service.submit(name="seen-in-top")["id"]
+    seen = bytearray()
+    while job_id.encode() not in seen:
+        seen += os.read(ours, 65536)
+    watching.send_signal(signal.SIGINT)
+    os.close(ours)
+    watching.wait(10)
+    assert b"cpu slots in use" in bytes(seen)
+
+
+def test_the_doctor_names_what_is_wrong_and_ends_with_1(service: LiveService, start: Any) -> None:
+    well = run(service, "doctor")
+    assert well.returncode == 0, well.stdout
+    assert "slots are free" in well.stdout
+    assert read(service, "doctor")["healthy"] is True
+    away = run(service, "doctor", ELASTANE_URL="http://127.0.0.1:1")
+    assert (away.returncode, "elastane serve" in away.stdout) == (1, True)
+    locked = start()
+    read(locked, "keys", "create", "me", "--scope", "admin")
+    refused = run(locked, "doctor")
+    assert (refused.returncode, "set ELASTANE_API_KEY" in refused.stdout) == (1, True)
+
+
+def test_a_shell_completes_commands_and_job_ids(service: LiveService) -> None:
+    job_id = service.submit()["id"]
+    shell = {"_ELASTANE_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    program = "from api.cli.main import app; app(prog_name='elastane')"
+
+    def completed(words: str, at: int) -> str:
+        env = environment(service, **shell | {"COMP_WORDS": words, "COMP_CWORD": str(at)})
+        return subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True).stdout
+
+    assert {"doctor", "top"} <= set(completed("elastane ", 1).split())
+    assert completed(f"elastane show {job_id[:30]}", 2).split() == [job_id]
 
 
 def test_a_database_is_upgraded_by_command(tmp_path: Path) -> None:
