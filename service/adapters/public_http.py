@@ -72,7 +72,7 @@ class PublicHttp:
             async with (
                 asyncio.timeout(2 * TIMEOUT_S),
                 self._pool.stream(
-                    "POST", url, headers=dict(headers), content=body, extensions={"timeout": limits}
+                    "POST", url, headers=list(headers.items()), content=body, extensions={"timeout": limits}
                 ) as answer,
             ):
                 return None if 200 <= answer.status < 300 else f"it answered {answer.status}"
