@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from service.domain.allocation import Crowd, Demand, Quotas, allocate, demand_of, grant, why_waiting
+from service.domain.allocation import Quotas
 from service.domain.attempt import Attempt, AttemptState, Liveness, backoff_s
 from service.domain.checkpoint import job_folder
-from service.domain.cluster import ClusterFacts
 from service.domain.errors import (
     ClusterUnavailable,
     ElastaneError,
@@ -24,13 +23,11 @@ from service.domain.errors import (
     LeaseLost,
     RayNotStarted,
 )
-from service.domain.job import DRIVEN, Intent, Job, JobState, Trigger, apply
+from service.domain.job import Job, JobState, Trigger, apply
 from service.domain.key import quotas_of, secret_hash
 from service.domain.log import bounded
 from service.domain.observation import lose, settle
-from service.domain.reach import Reach
-from service.domain.reach import looked_at as reached
-from service.domain.standing import Standing, looked_at
+from service.domain.sharing import Sharing, share_out, wants_workers
 from service.domain.watching import EndByForce, Launch, Lost, Release, Verdict, judge, needs_look
 from service.ledger import NOTICES, RECONCILE, write_job
 from service.ports import Bus, Capacity, Clock, Database, Files, Launcher, LaunchOrder, RayHost, Tokens, UnitOfWork
@@ -43,7 +40,7 @@ TICK = "tick"
 TELLING = "telling who waits"
 TOLD_AT_ONCE = 50
 LEASE_TTL_S = 10.0
-_WANTS_WORKERS = DRIVEN | {JobState.QUEUED}
+TICK_LIMIT_S = 4.0
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
 
@@ -62,8 +59,9 @@ class Reconciler:
     holder: str
     _token: int | None = None
     _complaints: dict[str, str] = field(default_factory=dict)
-    _standings: dict[str, Standing] = field(default_factory=dict)
-    _reach: Reach = field(default_factory=Reach)
+    _shared: Sharing = field(default_factory=Sharing)
+    # Who waits -> when it was last told why, in a count of tellings.
+    _told: dict[str, int] = field(default_factory=dict)
     # Launches and removals that failed, by attempt and by job: how often, and when the next try is due.
     _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
 
@@ -81,23 +79,28 @@ class Reconciler:
         self._token = await self._lead()
         if self._token is None:
             return
-        async with self.database.read() as work:
-            jobs, attempts = await work.jobs.open(), await work.attempts.open()
+        jobs, attempts, quotas = await self._open()
         by_id = {job.id: job for job in jobs}
         known = {attempt.id for attempt in attempts} | by_id.keys()
         self._held_back = {name: held for name, held in self._held_back.items() if name in known}
-        for attempt in attempts:
-            if attempt.job_id in by_id:
-                await self._guarded(attempt.job_id, self._watch(by_id[attempt.job_id], attempt))
-        driven = {attempt.job_id for attempt in attempts if not attempt.ended}
-        for job in jobs:
-            if job.state in _STOPPING and job.id not in driven:
-                await self._guarded(job.id, self._settle(job.id))
+        now, driven = self.clock.now(), {attempt.job_id for attempt in attempts if not attempt.ended}
+        watched = [each for each in attempts if each.job_id in by_id and needs_look(each, now=now)]
+        stopping = [job for job in jobs if job.state in _STOPPING and job.id not in driven]
+        for attempt in watched:
+            await self._guarded(attempt.job_id, self._watch(by_id[attempt.job_id], attempt))
+        for job in stopping:
+            await self._guarded(job.id, self._settle(job.id))
         if not self.leaving.is_set():
-            await self._share_out()
+            # Read again only where something may have been changed here: each write looks at its row anew anyway.
+            await self._share_out(*(await self._open() if watched or stopping else (jobs, attempts, quotas)))
         for job in jobs:
             if job.deleted_at is not None:
                 await self._guarded(job.id, self._remove(job))
+
+    async def _open(self) -> tuple[Sequence[Job], Sequence[Attempt], Quotas]:
+        async with self.database.read() as work:
+            keys = await work.keys.all()
+            return await work.jobs.open(), await work.attempts.open(), quotas_of(keys)
 
     async def _guarded(self, name: str, work: Awaitable[None]) -> None:
         """One job's trouble is not another's, be it a bug of ours; a lost lease ends the tick."""
@@ -141,11 +144,8 @@ class Reconciler:
     # ---- attempts that there are -----------------------------------------------------------------------------------
 
     async def _watch(self, job: Job, attempt: Attempt) -> None:
-        now = self.clock.now()
-        if not needs_look(attempt, now=now):
-            return
         liveness = await self.launcher.liveness(attempt.id)
-        verdict = judge(job, attempt, liveness, now=now)
+        verdict = judge(job, attempt, liveness, now=self.clock.now())
         if verdict is not None:
             await self._follow(job, attempt, verdict)
 
@@ -208,53 +208,41 @@ class Reconciler:
 
     # ---- allocation ------------------------------------------------------------------------------------------------
 
-    async def _share_out(self) -> None:
-        facts = await self.capacity.facts()
-        async with self.database.read() as work:
-            # Deleted ones too: they hold their slots until their process is gone.
-            jobs, quotas = await work.jobs.open(), quotas_of(await work.keys.all())
-            attempts = {attempt.job_id for attempt in await work.attempts.open()}
-        wanting = [job for job in jobs if job.state in _WANTS_WORKERS and job.intent is Intent.RUN]
-        now = self.clock.now()
-        self._standings = {job.id: looked_at(self._standings.get(job.id, Standing()), job, now=now) for job in wanting}
-        demands = [
-            demand_of(job, slot_kind=facts.slot_kind, standing=self._standings[job.id], now=now) for job in wanting
-        ]
-        wanted = {job.id for job in wanting}
-        others = Crowd.of([job for job in jobs if job.id not in wanted], slot_kind=facts.slot_kind)
-        given, patience_s = sum(each.granted * each.slots_each for each in demands), self.settings.launch_patience_s
-        self._reach = reached(self._reach, facts, granted=given, patience_s=patience_s, now=now)
-        slots = self._reach.usable(facts, now=now)
-        target = allocate(demands, slots=slots, quotas=quotas)
-        left = {key: quota - others.by_key.get(key, 0) for key, quota in quotas.items()}
-        granted = grant(demands, target, slots=slots, held_by_others=others.held, quotas=left)
-        crowd = Crowd.of(jobs, slot_kind=facts.slot_kind)
-        waits: dict[str, str] = {}
-        for job, demand in zip(wanting, demands, strict=True):
-            reason = None if granted[job.id] else self._waiting(job, demand, crowd, facts, quotas)
-            if granted[job.id] != job.granted:
-                await self._guarded(job.id, self._give(job, granted[job.id], reason))
+    async def _share_out(self, jobs: Sequence[Job], attempts: Sequence[Attempt], quotas: Quotas) -> None:
+        """Not longer than a part of the lease: what is left is for the next tick, which comes at once."""
+        began_s, driven = self.clock.monotonic(), {attempt.job_id for attempt in attempts}
+        facts, waits = await self.capacity.facts(), dict[str, str]()
+        patience_s, now = self.settings.launch_patience_s, self.clock.now()
+        shared = share_out(self._shared, jobs, facts, quotas=quotas, patience_s=patience_s, now=now)
+        self._shared = shared
+        for job in shared.wanting:
+            workers, reason = shared.granted[job.id], shared.reasons.get(job.id)
+            if workers != job.granted:
+                await self._guarded(job.id, self._give(job, workers, reason))
             elif reason and reason != job.reason:
                 waits[job.id] = reason
-            if granted[job.id] and job.id not in attempts:
+            if workers and job.id not in driven:
                 await self._guarded(job.id, self._attempt(job.id))
-        told = list(waits.items())
-        for at in range(0, len(told), TOLD_AT_ONCE):
-            await self._guarded(TELLING, self._tell(told[at : at + TOLD_AT_ONCE]))
+            if self.clock.monotonic() - began_s > TICK_LIMIT_S:
+                self.bus.wake(RECONCILE)
+                return
+        if waits:
+            await self._guarded(TELLING, self._tell(self._next_told(waits)))
 
-    def _waiting(self, job: Job, demand: Demand, crowd: Crowd, facts: ClusterFacts, quotas: Quotas) -> str | None:
-        if job.state not in (JobState.QUEUED, JobState.RECOVERING):
-            return None
-        now = self.clock.now()
-        slots, note = self._reach.usable(facts, now=now), self._reach.note(facts, now=now)
-        why = why_waiting(demand, crowd, slots=slots, kind=facts.slot_kind, quotas=quotas)
-        return f"{why}; {note}" if note else why
+    def _next_told(self, waits: Mapping[str, str]) -> list[tuple[str, str]]:
+        """A queue's numbers change for all who wait at once: some of them are told in each tick, who was not told for
+        longest first."""
+        self._told = {job_id: at for job_id, at in self._told.items() if job_id in self._shared.reasons}
+        chosen = sorted(waits, key=lambda job_id: self._told.get(job_id, 0))[:TOLD_AT_ONCE]
+        newest = max(self._told.values(), default=0) + 1
+        self._told |= dict.fromkeys(chosen, newest)
+        return [(job_id, waits[job_id]) for job_id in chosen]
 
     async def _give(self, job: Job, workers: int, reason: str | None) -> None:
         async with self.database.write() as work:
             await self._check_lease(work)
             fresh = await work.jobs.get(job.id)
-            if fresh.intent is not Intent.RUN or fresh.state not in _WANTS_WORKERS:
+            if not wants_workers(fresh):
                 return
             after = replace(fresh, granted=workers, reason=reason or fresh.reason)
             await write_job(work, after, before=fresh)
@@ -262,13 +250,13 @@ class Reconciler:
         self.bus.wake(NOTICES)
 
     async def _tell(self, waits: Sequence[tuple[str, str]]) -> None:
-        """Why each of them waits. A queue's numbers change for all of them at once: many in one transaction."""
+        """Why each of them waits, in one transaction."""
         async with self.database.write() as work:
             await self._check_lease(work)
             for job_id, reason in waits:
                 with suppress(JobNotFound):
                     fresh = await work.jobs.get(job_id)
-                    if fresh.intent is Intent.RUN and fresh.state in _WANTS_WORKERS:
+                    if wants_workers(fresh):
                         await write_job(work, replace(fresh, reason=reason), before=fresh)
             await work.commit()
         self.bus.wake(NOTICES)

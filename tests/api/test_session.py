@@ -35,8 +35,13 @@ def browser(start: Start) -> Iterator[Browser]:
 
 def test_a_session_does_what_its_key_may_until_it_is_signed_out(browser: Browser) -> None:
     assert browser.http.get("/v1/jobs").status_code == 401
-    assert browser.http.get("/v1/session").json() == {"key_asked": True, "name": None, "scopes": []}
-    assert browser.sign_in().json() == {"key_asked": True, "name": "ada", "scopes": ["admin"]}
+    assert browser.http.get("/v1/session").json() == {
+        "key_asked": True,
+        "name": None,
+        "scopes": [],
+        "quota_slots": None,
+    }
+    assert browser.sign_in().json() == {"key_asked": True, "name": "ada", "scopes": ["admin"], "quota_slots": None}
     assert browser.http.post("/v1/jobs", json=TINY, headers=browser.own).status_code == 201
     with browser.http.stream("GET", "/v1/stream") as stream:
         assert stream.status_code == 200
@@ -72,4 +77,9 @@ def test_a_wrong_key_signs_nobody_in_and_a_revoked_one_ends_its_session(browser:
 
 
 def test_where_no_key_is_asked_for_the_session_says_so(start: Start) -> None:
-    assert start().http.get("/v1/session").json() == {"key_asked": False, "name": None, "scopes": []}
+    assert start().http.get("/v1/session").json() == {
+        "key_asked": False,
+        "name": None,
+        "scopes": [],
+        "quota_slots": None,
+    }

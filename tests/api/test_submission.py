@@ -65,7 +65,8 @@ def test_a_job_says_everything_that_the_contract_pins(service: LiveService) -> N
     job = service.job(service.submit(name="whole")["id"])
     assert set(job) == {
         "id", "name", "state", "reason", "spec", "stage", "step", "steps", "workers", "generation", "attempt",
-        "throughput_tokens_per_s", "loss", "memory", "priority", "created_at", "started_at", "ended_at", "heartbeat_at",
+        "throughput_tokens_per_s", "loss", "memory", "priority", "key_id", "created_at", "started_at", "ended_at",
+        "heartbeat_at",
     }  # fmt: skip
     assert (job["name"], job["steps"], job["stage"]) == ("whole", 20, 2)
     assert set(job["workers"]) == {"desired", "actual", "min", "max"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
@@ -38,13 +38,39 @@ def postgres_url(postgres_server: str) -> str:
     return postgres_server.replace("/postgres?", f"/{name}?", 1)
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the schema: a copy is quicker than the revisions, which have tests of their own."""
+    path = tmp_path_factory.mktemp("template") / "elastane.db"
+    upgrade(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> str:
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE template_elastane")
+    upgrade(postgres_server.replace("/postgres?", "/template_elastane?", 1))
+    return "template_elastane"
+
+
+@pytest.fixture
+def ready_postgres_url(postgres_server: str, postgres_template: str) -> str:
+    """A new database with the schema, and nothing in it."""
+    name = f"elastane_{next(_names)}"
+    with psycopg.connect(postgres_server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} TEMPLATE {postgres_template}".encode())
+    return postgres_server.replace("/postgres?", f"/{name}?", 1)
+
+
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Any]:
     if request.param == "memory":
         yield MemoryDatabase()
         return
-    url = f"sqlite:///{tmp_path}/elastane.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
-    await asyncio.to_thread(upgrade, url)
-    found = SqlDatabase(url)
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "elastane.db")
+    url = f"sqlite:///{tmp_path}/elastane.db" if request.param == "sqlite" else None
+    found = SqlDatabase(url or request.getfixturevalue("ready_postgres_url"))
     yield found
     await found.close()

@@ -8,16 +8,14 @@ import psycopg
 import pytest
 
 from service.adapters.database import session
-from service.adapters.database.migrate import upgrade
 from service.adapters.database.notices import SqlNotices
 from service.adapters.database.session import SqlDatabase
 from service.domain.errors import DatabaseUnavailable
 from tests.contract.values import job, number
 
 
-async def test_a_notice_cannot_overtake_one_whose_transaction_is_slow_to_commit(postgres_url: str) -> None:
-    await asyncio.to_thread(upgrade, postgres_url)
-    database = SqlDatabase(postgres_url)
+async def test_a_notice_cannot_overtake_one_whose_transaction_is_slow_to_commit(ready_postgres_url: str) -> None:
+    database = SqlDatabase(ready_postgres_url)
 
     async def write_fast() -> None:
         async with database.write() as work:
@@ -39,14 +37,13 @@ async def test_a_notice_cannot_overtake_one_whose_transaction_is_slow_to_commit(
     await database.close()
 
 
-async def test_a_connection_that_the_server_cuts_is_unavailable_once_and_then_back(postgres_url: str) -> None:
-    await asyncio.to_thread(upgrade, postgres_url)
-    database = SqlDatabase(postgres_url)
+async def test_a_connection_that_the_server_cuts_is_unavailable_once_and_then_back(ready_postgres_url: str) -> None:
+    database = SqlDatabase(ready_postgres_url)
 
     async def cut_in_the_middle() -> None:
         async with database.write() as work:
             await work.jobs.add(job())
-            with psycopg.connect(postgres_url, autocommit=True) as other:
+            with psycopg.connect(ready_postgres_url, autocommit=True) as other:
                 other.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                     "WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -62,11 +59,11 @@ async def test_a_connection_that_the_server_cuts_is_unavailable_once_and_then_ba
 
 
 async def test_a_pool_that_is_exhausted_is_unavailable_and_not_a_fault(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ready_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "POOL", 1)
     monkeypatch.setattr(session, "POOL_TIMEOUT_S", 0.1)
-    database = SqlDatabase(postgres_url)
+    database = SqlDatabase(ready_postgres_url)
     async with database.read():
         with pytest.raises(DatabaseUnavailable):
             async with database.read():
@@ -75,7 +72,7 @@ async def test_a_pool_that_is_exhausted_is_unavailable_and_not_a_fault(
     await database.close()
 
 
-async def test_a_server_that_is_not_there_is_unavailable(postgres_url: str) -> None:
+async def test_a_server_that_is_not_there_is_unavailable(ready_postgres_url: str) -> None:
     database = SqlDatabase("postgresql://nobody@127.0.0.1:1/nothing")
     with pytest.raises(DatabaseUnavailable):
         async with database.write():

@@ -13,16 +13,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from service.adapters.database.migrate import upgrade
-
 TAKEOVER_S = 15.0
 
 
 @pytest.fixture
-def services(postgres_url: str, tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+def services(ready_postgres_url: str, tmp_path: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Their cluster does not answer: leading needs none."""
-    upgrade(postgres_url)
-    environment = {**os.environ, "ELASTANE_DATABASE_URL": postgres_url, "ELASTANE_RAY_ADDRESS": "http://127.0.0.1:1"}
+    environment = {
+        **os.environ,
+        "ELASTANE_DATABASE_URL": ready_postgres_url,
+        "ELASTANE_RAY_ADDRESS": "http://127.0.0.1:1",
+    }
     started: list[subprocess.Popen[bytes]] = []
     with (tmp_path / "log").open("wb") as log:
         for name in ("one", "other"):
@@ -55,14 +56,14 @@ async def until_led(url: str, *, by: set[int], within_s: float) -> float:
 
 
 async def test_when_the_leader_is_killed_the_other_leads_within_15_s(
-    services: list[subprocess.Popen[bytes]], postgres_url: str
+    services: list[subprocess.Popen[bytes]], ready_postgres_url: str
 ) -> None:
     by_pid = {each.pid: each for each in services}
-    await until_led(postgres_url, by=set(by_pid), within_s=60)
-    first = leader(postgres_url)
+    await until_led(ready_postgres_url, by=set(by_pid), within_s=60)
+    first = leader(ready_postgres_url)
     assert first is not None
     by_pid.pop(first).kill()
-    took_s = await until_led(postgres_url, by=set(by_pid), within_s=TAKEOVER_S)
+    took_s = await until_led(ready_postgres_url, by=set(by_pid), within_s=TAKEOVER_S)
     assert took_s < TAKEOVER_S
     (left,) = by_pid.values()
     assert left.poll() is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -71,10 +72,16 @@ def _row(attempt: Attempt) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=2048)
+def _workers(document: str) -> tuple[WorkerReport, ...]:
+    """Read with each look of the reconciler, and rarely another than before: each is parsed once."""
+    return tuple(WorkerReport.model_validate(worker) for worker in json.loads(document))
+
+
 def _attempt(row: sa.RowMapping) -> Attempt:
     return Attempt(
         **{name: row[name] for name in (*_SAME, *_SAME_TOO)},
         state=AttemptState(row["state"]),
         reason=row["reason"],
-        workers=tuple(WorkerReport.model_validate(worker) for worker in json.loads(row["workers"])),
+        workers=_workers(row["workers"]),
     )
