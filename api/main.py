@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
+from typing import cast
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 
 from api import openapi, problems
 from api.auth import KeyPresence, locked, refuse_open_address
@@ -30,6 +32,7 @@ from api.routes import (
     webhooks,
 )
 from api.telemetry import Measured, Telemetry
+from api.tracing import Tracing
 from service.domain.errors import SetupError, Unavailable
 from service.domain.rate import Rate
 from service.settings import Settings
@@ -40,9 +43,11 @@ ROUTERS = (jobs, checkpoints, metrics, logs, stream, plan, cluster, keys, webhoo
 
 def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = build) -> FastAPI:
     """The whole service behind one ASGI application; its lifespan starts and stops the reconciler and all else."""
+    tracing = Tracing(settings.traces_to, version=_version())
     app = FastAPI(
         title="Elastane",
         version=_version(),
+        telemetry=cast(TelemetryConfig, tracing.telemetry),
         description="Elastic training jobs: submit, watch, resize. Errors are RFC 9457 problems.",
         docs_url=None,
         redoc_url=None,
@@ -57,6 +62,7 @@ def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = bui
     app.state.rate_limits = RateLimits(rate=Rate(per_minute=settings.rate_per_minute, burst=settings.rate_burst))
     app.state.stopping = asyncio.Event()
     app.state.setup_error = None
+    app.state.tracing = tracing
     for module in ROUTERS:
         app.include_router(module.router)
     app.mount("/assets", pages.assets())
@@ -89,6 +95,7 @@ def _lifespan(
         finally:
             app.state.stopping.set()
             await services.stop()
+            await asyncio.to_thread(app.state.tracing.close)
 
     return life
 

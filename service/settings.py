@@ -42,6 +42,8 @@ class Settings(BaseSettings):
     rate_burst: int = Field(1000, ge=1)
     # Networks beyond the public addresses that webhooks may reach: ["10.0.0.0/8"].
     webhook_networks: tuple[IPvAnyNetwork, ...] = ()
+    # Base address of an OTLP collector over HTTP (http://127.0.0.1:4318) that traces of requests are sent to.
+    traces_to: str | None = None
     tick_s: float = Field(1.0, gt=0, le=60)
     leave_timeout_s: float = Field(18.0, ge=0, le=600)
     orphan_timeout_s: float = Field(600.0, gt=0)

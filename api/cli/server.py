@@ -19,7 +19,7 @@ from api.cli.keys_locally import LocalKeys
 from api.cli.output import emit_json, err, say
 from api.cli.protocol import ProblemProtocol
 from api.main import create_app
-from service.domain.errors import ElastaneError
+from service.domain.errors import ElastaneError, SetupError
 from service.settings import Settings
 from service.wiring import upgrade_database
 
@@ -42,7 +42,11 @@ def serve(options: dict[str, Any], *, as_json: bool) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     for chatty in ("httpx", "alembic", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    server = Server(create_app(settings), settings, as_json=as_json)
+    try:
+        app = create_app(settings)
+    except SetupError as error:
+        return _failed(error.detail)
+    server = Server(app, settings, as_json=as_json)
     with contextlib.suppress(SystemExit):  # uvicorn's word for a lifespan that did not start
         server.run(sockets=[listener])
     listener.close()
