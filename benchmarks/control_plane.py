@@ -1,4 +1,5 @@
-"""The control plane as a cluster grows to 1,000 nodes: allocation, a reconciler's tick, heartbeats, on SQLite.
+"""The control plane over HTTP beside a bare insert (`service_http.py`), and as a cluster grows to 1,000 nodes:
+allocation, a reconciler's tick, heartbeats, on SQLite.
 
 Nodes of 8 slots, as many jobs as nodes, 16 workers each: half of them run and the other half waits. There is no worker
 and no Ray: every launch is taken, every controller lives. Nobody is beside it; a tick comes each second.
@@ -20,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import results
+from benchmarks import results, service_http
 from service.domain.allocation import Demand, allocate, grant
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node
@@ -127,19 +128,29 @@ async def _median_s(calls: list[Callable[[], Awaitable[Any]]]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.control_plane")
-    parser.add_argument("--nodes", type=int, nargs="+", default=[10, 100, 1000])
-    sizes = parser.parse_args().nodes
+    parser.add_argument("--nodes", type=int, nargs="*", default=[10, 100, 1000])
+    parser.add_argument("--http", action="store_true", help="only over HTTP, beside a bare insert")
+    asked = parser.parse_args()
+    console, sizes = Console(), [] if asked.http else asked.nodes
+    over_http = service_http.figures()
+    console.print_json(data=over_http)
+    found = _as_it_grows(sizes)
+    if found:
+        table = Table("nodes", *next(iter(found.values())), title="The control plane, seconds")
+        for nodes, row in found.items():
+            table.add_row(nodes, *(f"{value:.4g}" for value in row.values()))
+        console.print(table)
+    settings = {"workers_each": WORKERS, "samples": SAMPLES}
+    path = results.write("control_plane", settings=settings, figures={"http": over_http, "nodes": found})
+    console.print(f"written to {path}")
+
+
+def _as_it_grows(sizes: list[int]) -> dict[str, dict[str, float]]:
     found = {}
     for nodes in sizes:
         with tempfile.TemporaryDirectory() as home:
             found[str(nodes)] = asyncio.run(figures(nodes, Path(home)))
-    table = Table("nodes", *next(iter(found.values())), title="The control plane, seconds")
-    for nodes_, row in found.items():
-        table.add_row(nodes_, *(f"{value:.4g}" for value in row.values()))
-    console = Console()
-    console.print(table)
-    path = results.write("control_plane", settings={"workers_each": WORKERS, "samples": SAMPLES}, figures=found)
-    console.print(f"written to {path}")
+    return found
 
 
 if __name__ == "__main__":
