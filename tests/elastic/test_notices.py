@@ -41,6 +41,7 @@ def test_a_node_that_is_drained_is_left_for_another_one_before_its_time(bench: B
 def test_a_worker_that_gets_sigterm_hands_over_and_is_replaced(bench: Bench) -> None:
     with bench.attempt(bench.spec(stage=3, steps=10_000), workers=3) as attempt:
         attempt.wait_step(5)
+        attempt.wait_size(3)
         before = attempt.service.pids()
         os.kill(before[1], signal.SIGTERM)
         attempt.service.wait(lambda: attempt.service.events("notice"), within_s=5, what="a notice")

@@ -64,7 +64,7 @@ class Formation:
             arrangement=arrangement,
             arranged_before=before if before != arrangement else None,
             before=len(self.generation.members) if self.generation is not None else 0,
-            step_before=self._progress.step,
+            step_before=self._step_before(),
             stepped_at=self._progress.stepped_at,
         )
         nodes = tuple(self._group[worker].node for worker in resize.members)
@@ -72,6 +72,11 @@ class Formation:
         for worker in generation.participants:
             self._group.tell(worker, "order", join)
         self.generation = generation
+
+    def _step_before(self) -> int:
+        """What a generation lost that broke before it could tell of it is the next one's to tell."""
+        untold = self.generation is not None and not self.generation.told
+        return max(self._progress.step, self.present.step_before) if untold else self._progress.step
 
     # ---- after a loss --------------------------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import ray
 from ray.exceptions import RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from service.domain.wire import Brief
 from workers.controller.group import actor_name
@@ -30,6 +29,8 @@ START_S = 120.0
 # Orphaned workers still need the store for the checkpoint that they leave behind.
 SAVE_S = 60.0
 ASK_EVERY_S = 1.0
+# The one node that stays as long as the cluster does, in Ray's words, and as little of it as Ray counts.
+HEAD, HEAD_SHARE = "node:__internal_head__", 0.0001
 
 
 class Rendezvous:
@@ -126,8 +127,8 @@ class RendezvousPoint:
                 namespace=self._brief.namespace,
                 lifetime="detached",
                 num_cpus=0,
-                # Beside the controller where it can: a node that is drained for its workers' sake must become idle.
-                scheduling_strategy=NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True),
+                # No other node becomes idle, as a drained one must, while it is there.
+                resources={HEAD: HEAD_SHARE},
             )
             .remote(self._brief.orphan_timeout_s + SAVE_S)
         )

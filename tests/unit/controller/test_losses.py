@@ -56,6 +56,23 @@ def test_a_lost_shard_means_the_newest_checkpoint() -> None:
     assert (payload["from"], payload["from_step"], payload["redone_steps"]) == ("checkpoint", 5, 4)
 
 
+def test_steps_lost_by_a_generation_that_broke_at_once_are_told_by_the_next() -> None:
+    troupe = running(workers=4, stage=3)
+    lose_one(troupe, step=9)
+    for worker in (join := troupe.newest()).members:
+        joined = Joined(generation=join.generation, step=5, source="checkpoint", form_s=0.1, move_s=0.1, moved_bytes=4)
+        troupe.report(worker, joined)
+    troupe.turn()
+    troupe.die("w3")
+    troupe.turn()
+    for worker in ("w1", "w4"):
+        troupe.report(worker, troupe.broken(worker, step=5))
+    troupe.turn()
+    troupe.join(step=5, source="checkpoint")
+    assert troupe.uplink.kinds().count("recovered") == 1
+    assert dict(troupe.uplink.events)["recovered"]["redone_steps"] == 4
+
+
 def test_mirrors_of_a_step_take_the_survivors_back_to_it() -> None:
     troupe = running(workers=3, stage=3)
     troupe.die("w2")
