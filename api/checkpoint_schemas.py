@@ -43,6 +43,7 @@ class ExportRequest(BaseModel):
     )
     format: Literal["safetensors", "dcp"] = "safetensors"
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    average: bool = Field(default=False, description="the average of the weights (ema_decay); dcp has it beside them")
 
 
 class Exported(Shape):

@@ -189,9 +189,18 @@ class ElastaneClient:
         """Returns when every byte was read."""
         return self._json("POST", _checkpoint(job_id, step, "verify"), timeout=PATIENT)
 
-    def export(self, job_id: str, step: int, *, to: str, format: str = "safetensors", dtype: str = "float32") -> Json:
+    def export(
+        self,
+        job_id: str,
+        step: int,
+        *,
+        to: str,
+        format: str = "safetensors",
+        dtype: str = "float32",
+        average: bool = False,
+    ) -> Json:
         """Returns when the folder `to`, an absolute path where workers run, is written."""
-        body = {"to": to, "format": format, "dtype": dtype}
+        body = {"to": to, "format": format, "dtype": dtype, "average": average}
         return self._json("POST", _checkpoint(job_id, step, "export"), body=body, timeout=PATIENT)
 
     def delete_checkpoint(self, job_id: str, step: int) -> None:

@@ -88,10 +88,13 @@ class Checkpoints:
             await work.commit()
         await self._tell(job, step, "checkpoint_deleted", f"Checkpoint of step {step} deleted on request")
 
-    async def export(self, job_id: str, step: int, *, to: str, form: str, dtype: str) -> Mapping[str, Any]:
-        """Writes the folder `to` where the workers' stores are seen. Raises CheckpointNotFound, CheckpointUnfit."""
+    async def export(
+        self, job_id: str, step: int, *, to: str, form: str, dtype: str, average: bool
+    ) -> Mapping[str, Any]:
+        """Writes the folder `to` where the workers' stores are seen; `average`: the average of the weights, in place of
+        the weights. Raises CheckpointNotFound, CheckpointUnfit."""
         job, _ = await self._find(job_id, step)
-        words = ("--step", str(step), "--to", to, "--format", form, "--dtype", dtype)
+        words = ("--step", str(step), "--to", to, "--format", form, "--dtype", dtype, *(["--average"] * average))
         answer = await self._run("export", job, *words)
         await self._tell(job, step, "checkpoint_exported", f"Checkpoint of step {step} exported to {to}", to=to)
         return answer

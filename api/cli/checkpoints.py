@@ -103,13 +103,14 @@ def export(
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="A new folder, where the workers run.")],
     format_: Annotated[str, typer.Option("--format", metavar="safetensors|dcp")] = "safetensors",
     dtype: Annotated[str, typer.Option(metavar="float32|bfloat16|float16")] = "float32",
+    average: Annotated[bool, typer.Option("--average", help="The average of the weights, not the weights.")] = False,
     step: Step = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a checkpoint as a Hugging Face folder, or as torch's distributed checkpoint."""
     with client_of(context) as client:
-        found = _step(client, job_id, step)
-        answer = client.export(job_id, found, to=str(to.expanduser().absolute()), format=format_, dtype=dtype)
+        found, place = _step(client, job_id, step), str(to.expanduser().absolute())
+        answer = client.export(job_id, found, to=place, format=format_, dtype=dtype, average=average)
     if as_json:
         return emit_json(answer)
     return say(f"step {answer['step']} is in {answer['to']}: {', '.join(answer['files'])}")

@@ -77,7 +77,9 @@ async def export_checkpoint(
     body: Annotated[schemas.ExportRequest, Depends(body_of(schemas.ExportRequest))],
 ) -> schemas.Exported:
     """Write one as a Hugging Face folder or as torch's distributed checkpoint. Answers when that is done."""
-    done = await services.checkpoints.export(job_id, step, to=body.to, form=body.format, dtype=body.dtype)
+    done = await services.checkpoints.export(
+        job_id, step, to=body.to, form=body.format, dtype=body.dtype, average=body.average
+    )
     return schemas.Exported(**done)
 
 

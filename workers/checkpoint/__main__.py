@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workers.checkpoint import catalogue, export, foreign, retention, torch_dcp
+from workers.checkpoint import catalogue, deepspeed, export, foreign, retention, torch_dcp
 from workers.checkpoint.errors import CheckpointDamaged, CheckpointError, CheckpointIncomplete
 from workers.checkpoint.manifest import Manifest
 from workers.checkpoint.store import Store, open_store
@@ -75,7 +75,7 @@ def export_one(store: Store, arguments: argparse.Namespace) -> Answer:
     if arguments.format == "dcp":
         files = torch_dcp.to_dcp(store, manifest, arguments.to)
     else:
-        files = export.to_hugging_face(store, manifest, arguments.to, dtype=arguments.dtype)
+        files = export.to_hugging_face(store, manifest, arguments.to, dtype=arguments.dtype, average=arguments.average)
     return {"step": manifest.step, "to": str(arguments.to), "format": arguments.format, "files": list(files)}, True
 
 
@@ -86,9 +86,25 @@ def import_hf(store: Store, arguments: argparse.Namespace) -> Answer:
 
 def import_dcp(store: Store, arguments: argparse.Namespace) -> Answer:
     """A torch DCP folder as the checkpoint of step 0. UNPICKLES its metadata: for files that you trust."""
+    _trusted(arguments)
+    found = torch_dcp.from_dcp(
+        arguments.source,
+        buffers=arguments.buffer,
+        model_prefix=arguments.model_prefix,
+        optimizer_prefix=arguments.optimizer_prefix,
+    )
+    return _adopted(store, arguments, found)
+
+
+def import_deepspeed(store: Store, arguments: argparse.Namespace) -> Answer:
+    """A DeepSpeed ZeRO checkpoint, stage 1 to 3, as the checkpoint of step 0. UNPICKLES: for files that you trust."""
+    _trusted(arguments)
+    return _adopted(store, arguments, deepspeed.from_deepspeed(arguments.source, tag=arguments.tag))
+
+
+def _trusted(arguments: argparse.Namespace) -> None:
     if not arguments.trust:
         raise foreign.ImportRefused(f"{arguments.source} holds a pickle, which can run code: say --trust if you do")
-    return _adopted(store, arguments, torch_dcp.from_dcp(arguments.source, buffers=arguments.buffer))
 
 
 def _adopted(store: Store, arguments: argparse.Namespace, found: foreign.Foreign) -> Answer:
@@ -135,11 +151,17 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--to", type=Path, required=True, metavar="DIR")
     out.add_argument("--format", choices=["safetensors", "dcp"], default="safetensors")
     out.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
+    out.add_argument("--average", action="store_true", help="the average of the weights; dcp has it beside them")
     command("import-hf", import_hf).add_argument("source", type=Path)
-    trusted = command("import-dcp", import_dcp)
-    trusted.add_argument("source", type=Path)
-    trusted.add_argument("--trust", action="store_true", help="you trust these files: reading them unpickles")
-    trusted.add_argument("--buffer", action="append", default=[], metavar="NAME", help="a buffer, not a parameter")
+    dcp = command("import-dcp", import_dcp)
+    dcp.add_argument("--buffer", action="append", default=[], metavar="NAME", help="a buffer, not a parameter")
+    dcp.add_argument("--model-prefix", default=torch_dcp.MODEL, help="of the parameters' keys; default: %(default)s")
+    dcp.add_argument("--optimizer-prefix", default=torch_dcp.OPTIMIZER, help="default: %(default)s")
+    zero = command("import-deepspeed", import_deepspeed)
+    zero.add_argument("--tag", help="default: the one that the file `latest` names")
+    for trusted in (dcp, zero):
+        trusted.add_argument("source", type=Path)
+        trusted.add_argument("--trust", action="store_true", help="you trust these files: reading them unpickles")
     return top
 
 

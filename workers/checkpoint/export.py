@@ -47,14 +47,22 @@ class Outgoing:
 
 
 def to_hugging_face(
-    store: Store, manifest: Manifest, folder: Path, *, dtype: str = "float32", shard_bytes: int = SHARD_BYTES
+    store: Store,
+    manifest: Manifest,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    average: bool = False,
+    shard_bytes: int = SHARD_BYTES,
 ) -> tuple[str, ...]:
     """Write `folder`, which has no such files yet; returns their names, `config.json` the last.
 
     Our GPT becomes a GPT-2 that transformers loads; any other model keeps its own names, for `load_state_dict`.
+    `average`: the average of the weights in place of the weights.
     """
+    source = _source(manifest, average=average)
     shape = gpt2_names.described(manifest.extra.get("model"))
-    tensors = as_gpt2(manifest, shape, dtype) if shape is not None else as_it_is(manifest, dtype)
+    tensors = as_gpt2(manifest, shape, dtype, source) if shape is not None else as_it_is(manifest, dtype, source)
     config = gpt2_names.config(shape) if shape is not None else {}
     target = LocalStore(folder)
     shards = _shards(tensors, shard_bytes)
@@ -67,39 +75,49 @@ def to_hugging_face(
     if len(names) > 1:
         target.put(INDEX, _json(_index(names, shards)))
         names = (*names, INDEX)
-    source = {"job": manifest.job, "step": manifest.step}
-    target.put("config.json", _json({**config, "torch_dtype": dtype, "elastane": source}))
+    origin = {"job": manifest.job, "step": manifest.step} | ({"weights": "average"} if average else {})
+    target.put("config.json", _json({**config, "torch_dtype": dtype, "elastane": origin}))
     return (*names, "config.json")
 
 
-def as_gpt2(manifest: Manifest, shape: GptShape, dtype: str) -> list[Outgoing]:
+def as_gpt2(manifest: Manifest, shape: GptShape, dtype: str, source: Mapping[str, str]) -> list[Outgoing]:
     """With the tied head under its own name too: transformers and a strict `load_state_dict` both take it."""
     renamed = gpt2_names.names_of(shape)
-    ours = {name.removeprefix(f"{StateKind.MASTER}/") for name in manifest.tensors if name.startswith("master/")}
-    if ours != set(renamed):
-        odd = sorted(ours ^ set(renamed))
+    if set(source) != set(renamed):
+        odd = sorted(set(source) ^ set(renamed))
         raise ExportRefused(f"the checkpoint is not of the model that it names ({odd[:5]}); export a whole one")
     tied, head = gpt2_names.HEAD
-    found = [_outgoing(manifest, name, theirs.name, dtype, turned=theirs.turned) for name, theirs in renamed.items()]
-    return [*found, _outgoing(manifest, tied, head, dtype)]
+    found = [
+        _outgoing(manifest, source[name], theirs.name, dtype, turned=theirs.turned) for name, theirs in renamed.items()
+    ]
+    return [*found, _outgoing(manifest, source[tied], head, dtype)]
 
 
-def as_it_is(manifest: Manifest, dtype: str) -> list[Outgoing]:
+def as_it_is(manifest: Manifest, dtype: str, source: Mapping[str, str]) -> list[Outgoing]:
     """Parameters, tied ones under each of their names, and buffers in the types they have."""
     ties: Mapping[str, str] = manifest.extra.get("ties", {})
-    found: list[Outgoing] = []
+    found = [_outgoing(manifest, saved, name, dtype) for name, saved in source.items()]
     for name, stored in manifest.tensors.items():
         kind, _, plain = name.partition("/")
-        if kind == StateKind.MASTER:
-            found.append(_outgoing(manifest, plain, plain, dtype))
-        elif kind == BUFFER:
+        if kind == BUFFER:
             read = partial(_read, name=name, dtype=stored.dtype, turned=False)
             found.append(Outgoing(name=plain, shape=stored.shape, dtype=stored.dtype, read=read))
-    return [*found, *(_outgoing(manifest, name, alias, dtype) for alias, name in ties.items())]
+    return [*found, *(_outgoing(manifest, source[name], alias, dtype) for alias, name in ties.items())]
 
 
-def _outgoing(manifest: Manifest, name: str, there: str, dtype: str, *, turned: bool = False) -> Outgoing:
-    saved = f"{StateKind.MASTER}/{name}"
+def _source(manifest: Manifest, *, average: bool) -> dict[str, str]:
+    """Parameter -> the saved tensor that is written for it; a frozen one has no average and needs none."""
+    kinds = (StateKind.MASTER, StateKind.EMA) if average else (StateKind.MASTER,)
+    found: dict[str, str] = {}
+    for kind in kinds:
+        saved = [name for name in manifest.tensors if name.startswith(f"{kind}/")]
+        if not saved and kind is StateKind.EMA:
+            raise ExportRefused("the checkpoint has no average of the weights; train with training.ema_decay")
+        found |= {name.removeprefix(f"{kind}/"): name for name in saved}
+    return found
+
+
+def _outgoing(manifest: Manifest, saved: str, there: str, dtype: str, *, turned: bool = False) -> Outgoing:
     shape = manifest.tensors[saved].shape
     read = partial(_read, name=saved, dtype=dtype, turned=turned)
     return Outgoing(name=there, shape=shape[::-1] if turned else shape, dtype=dtype, read=read)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,14 @@ class ImportRefused(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreign:
-    """What an import found. `model` as in a spec; `unused` are names that are no state of ours."""
+    """What an import found. `model` as in a spec; `unused` are names that are no state of ours; `ties`: a second name
+    of a parameter -> the one that it is kept under; `loss_scale`: of fp16, where it moves."""
 
     parts: tuple[Part, ...]
     steps: Mapping[str, int]
     unused: tuple[str, ...] = ()
+    ties: Mapping[str, str] = field(default_factory=dict)
+    loss_scale: float | None = None
     model: Any = None
 
 
@@ -52,6 +55,9 @@ def adopt(store: Store, foreign: Foreign, *, job: str, step: int = 0, source: st
     report = write_rank(store, job=job, step=step, attempt=0, rank=0, world_size=1, parts=foreign.parts)
     master = f"{StateKind.MASTER}/"
     names = [part.name.removeprefix(master) for part in foreign.parts if part.name.startswith(master)]
+    scalars: dict[str, Any] = {"steps": {name: foreign.steps.get(name, 0) for name in names}}
+    if foreign.loss_scale is not None:
+        scalars["loss_scale"] = {"value": foreign.loss_scale, "good_steps": 0, "patience": 1}
     return publish(
         store,
         job=job,
@@ -60,8 +66,8 @@ def adopt(store: Store, foreign: Foreign, *, job: str, step: int = 0, source: st
         samples=0,
         spec_digest="",
         reports=[report],
-        scalars={"steps": {name: foreign.steps.get(name, 0) for name in names}},
-        extra={"imported_from": source, "model": foreign.model},
+        scalars=scalars,
+        extra={"imported_from": source, "model": foreign.model, "ties": dict(foreign.ties)},
     )
 
 

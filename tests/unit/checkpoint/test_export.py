@@ -161,6 +161,18 @@ def test_another_type_is_a_cast_of_the_master(tmp_path: Path, store: LocalStore)
     assert torch.equal(weights["transformer.wte.weight"], model.tokens.weight.bfloat16())
 
 
+def test_the_average_of_the_weights_leaves_in_their_place(tmp_path: Path, store: LocalStore) -> None:
+    manifest = save(store, engines(2, seed=1, kinds=(*KINDS, StateKind.EMA)), step=5)
+    to_hugging_face(store, manifest, tmp_path / "out", average=True)
+    left = load_file(tmp_path / "out" / "model.safetensors")
+    for name, meta in METAS.items():
+        kind = StateKind.EMA if meta.trainable else StateKind.MASTER
+        assert torch.equal(left[name].reshape(-1), whole_values(kind, name, meta.numel, 1)), name
+    plain = save(store, engines(2, seed=1), step=6)
+    with pytest.raises(ExportRefused, match=r"has no average .* training\.ema_decay"):
+        to_hugging_face(store, plain, tmp_path / "none", average=True)
+
+
 def test_one_tensor_at_a_time_is_in_memory(tmp_path: Path, store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = saved(store, gpt(), {"model": MODEL})
     alive: list[weakref.ref[Tensor]] = []
