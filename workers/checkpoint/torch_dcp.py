@@ -60,16 +60,19 @@ def from_dcp(
 ) -> Foreign:
     """The state in a DCP folder, read when it is written. Unpickles the folder's metadata: only for trusted files.
 
-    DCP does not tell buffers from parameters: floating ones are named by the caller.
+    DCP does not tell buffers from parameters: floating ones are named by the caller. It has a tied parameter under each
+    of its names: one without optimizer state that equals a trained one bit by bit is a second name of it.
     """
     metadata = FileSystemReader(folder).read_metadata().state_dict_metadata
     tensors = {key: entry for key, entry in metadata.items() if isinstance(entry, TensorStorageMetadata)}
+    named = tuple(_named(tensors, model_prefix, optimizer_prefix))
+    ties = _ties(folder, tensors, named)
     parts: list[Part] = []
-    used: set[str] = set()
     steps: dict[str, int] = {}
-    for key, name, kind in _named(tensors, model_prefix, optimizer_prefix):
-        used.add(key)
+    for key, name, kind in named:
         read = partial(_loaded, folder, key, tensors[key])
+        if name in ties:
+            continue
         if kind is None:
             steps[name] = int(read().item())
         elif name in buffers or not tensors[key].properties.dtype.is_floating_point:
@@ -77,8 +80,8 @@ def from_dcp(
             parts.append(whole_part(buffer_name(name), tuple(tensors[key].size), dtype, read))
         else:
             parts.append(whole_part(state_name(kind, name), tuple(tensors[key].size), STATE_DTYPE, read))
-    unused = tuple(sorted(set(metadata) - used))
-    return Foreign(parts=tuple(parts), steps=steps, unused=unused)
+    unused = tuple(sorted(set(metadata) - {key for key, *_ in named}))
+    return Foreign(parts=tuple(parts), steps=steps, unused=unused, ties=ties)
 
 
 class _Streaming(DefaultSavePlanner):
@@ -120,6 +123,23 @@ def _named(
                 yield key, name, None
         elif key.startswith(model_prefix):
             yield key, key.removeprefix(model_prefix), StateKind.MASTER
+
+
+def _ties(
+    folder: Path, tensors: Mapping[str, TensorStorageMetadata], named: Sequence[tuple[str, str, StateKind | None]]
+) -> dict[str, str]:
+    """Second name -> the one with the optimizer's state."""
+    trained = {name for _, name, kind in named if kind in MOMENTS}
+    weights = {name: key for key, name, kind in named if kind is StateKind.MASTER}
+    ties: dict[str, str] = {}
+    for alias in weights.keys() - trained:
+        for name in weights.keys() & trained:
+            mine, other = weights[alias], weights[name]
+            if tensors[mine].size == tensors[other].size and torch.equal(
+                _loaded(folder, mine, tensors[mine]), _loaded(folder, other, tensors[other])
+            ):
+                ties[alias] = name
+    return ties
 
 
 def _loaded(folder: Path, key: str, entry: TensorStorageMetadata) -> Tensor:
