@@ -87,8 +87,8 @@ class Hooks:
 
 def _weakly(
     passes: weakref.ref[Passes], unit: weakref.ref[Unit], tell: Callable[[Passes, Unit], None]
-) -> Callable[[Tensor], None]:
-    def hook(tensor: Tensor) -> None:
+) -> Callable[[Any], None]:
+    def hook(gradient: Any) -> None:
         live, mine = passes(), unit()
         if live is not None and mine is not None:
             tell(live, mine)
@@ -98,9 +98,13 @@ def _weakly(
 
 def _watch_outputs(passes: weakref.ref[Passes], unit: weakref.ref[Unit], output: Any) -> None:
     """Gather before the backward of the unit reads its first parameter."""
+    hook = _weakly(passes, unit, Passes.before_backward)
     for tensor in _tensors(output):
-        if tensor.requires_grad:
-            tensor.register_hook(_weakly(passes, unit, Passes.before_backward))  # type: ignore[no-untyped-call]
+        if tensor.grad_fn is not None:
+            # After all hooks of the tensor: it may be an input of the next unit, which is to be released first.
+            tensor.grad_fn.register_prehook(hook)
+        elif tensor.requires_grad:
+            tensor.register_hook(hook)  # type: ignore[no-untyped-call]
 
 
 def _watch_inputs(passes: Passes, unit: Unit, inputs: Any) -> None:
