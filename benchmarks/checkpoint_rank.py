@@ -36,11 +36,11 @@ from workers.checkpoint.saving import Published, Ticket
 from workers.checkpoint.snapshot import Snapshot, SnapshotMemory
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.watch import Watch
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
+from workers.optimizers.config import OptimizerConfig
 
 JOB = "bench"
 SYNC, ASYNC = 1, (2, 3)

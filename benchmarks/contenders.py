@@ -17,12 +17,12 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 from service.domain.presets import GptShape
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
+from workers.optimizers.config import OptimizerConfig
 
 CPU = torch.device("cpu")
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP_NORM = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0

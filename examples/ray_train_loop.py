@@ -17,11 +17,11 @@ from ray.train.torch import TorchTrainer
 
 from service.domain.presets import GptShape
 from workers.engine.fsdp2.engine import Fsdp2Engine
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
+from workers.optimizers.config import OptimizerConfig
 
 ENGINES = {"zero": ZeroEngine, "fsdp2": Fsdp2Engine}
 SHAPE = GptShape(layers=2, width=64, heads=4, vocab=256, context=64)

@@ -75,12 +75,13 @@ def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict
     }
 
 
-def elements_per_step(*, numel: int, workers: int, stage: int, micro_batches: int) -> int:
-    """Elements that a rank sends through collectives in a step, an all-reduce counted twice: 2P, 2P, (k+1)P, 3kP."""
+def elements_per_step(*, numel: int, workers: int, stage: int, micro_batches: int, matrix_numel: int = 0) -> int:
+    """Elements that pass the collectives in a step, an all-reduce counted twice: 2P, 2P, (k+1)P, 3kP. matrix_numel: of
+    those that Muon takes whole to one rank each; from stage 1 on they travel there and back, at stage 0 back alone."""
     if workers == 1:
         return 0
     factor = {0: 2, 1: 2, 2: micro_batches + 1, 3: 3 * micro_batches}[stage]
-    return factor * numel
+    return factor * numel + (1 if stage == 0 else 2) * matrix_numel
 
 
 # ---- what comes on top of the states -------------------------------------------------------------------------------

@@ -161,7 +161,10 @@ def _elements(spec: JobSpec, shape: Shape, *, stage: int, workers: int, turns: i
     if spec.engine == "zero":
         # In deterministic mode every micro-batch's gradient crosses the group by itself, as it does from stage 2 on.
         moves_as = max(2, stage) if spec.deterministic else stage
-        return elements_per_step(numel=numel, workers=workers, stage=moves_as, micro_batches=turns)
+        share = matrix_share(shape) if spec.training.optimizer.name == "muon" else 0.0
+        return elements_per_step(
+            numel=numel, workers=workers, stage=moves_as, micro_batches=turns, matrix_numel=round(share * numel)
+        )
     root = unit_numels(shape)["root"]
     return fsdp_elements_per_step(numel=numel, root_numel=root, workers=workers, stage=stage, micro_batches=turns)
 

@@ -11,6 +11,7 @@ from tests.architecture.source_tree import FOLDERS, ROOT, files, name, tree
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 40
+ENGINE_LINES = 3000
 HAND_WRITTEN = (".py", ".ts", ".tsx", ".css", ".html", ".yaml", ".md")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -38,6 +39,10 @@ def test_no_function_is_longer_than_40_lines() -> None:
         if lines(function) > MAX_FUNCTION_LINES
     }
     assert long == {}
+
+
+def test_the_engine_stays_below_3000_lines() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in files(".py", under=("workers/engine",))) < ENGINE_LINES
 
 
 def test_the_measure_sees_every_folder() -> None:

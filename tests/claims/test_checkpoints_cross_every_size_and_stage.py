@@ -26,11 +26,11 @@ from workers.checkpoint.parts import parts_of
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.writer import FileReport, publish, write_rank
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
+from workers.optimizers.config import OptimizerConfig
 
 WORLD = 4
 IS_WHOLE = os.environ.get("ELASTANE_CROSSINGS") == "all"

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.training import CLIP_NORM, batch, gpt, lr_scale, train_step, zero_engine
-from workers.engine.optimizer import OptimizerConfig, ParamGroup
 from workers.engine.states import StateKind
 from workers.engine.zero.engine import ZeroEngine
+from workers.optimizers.config import OptimizerConfig, ParamGroup
 
 STEPS, EMA_DECAY = 3, 0.8
 LR, DECAY = 2e-3, 0.1

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.training import gpt, plain_curve, train_step, zero_engine
-from workers.engine.loss_scale import LossScaleRule
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
+from workers.optimizers.loss_scale import LossScaleRule
 
 STEPS = 3
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.training import zero_engine
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.zero.owners import Owners
+from workers.optimizers.config import OptimizerConfig
 
 SHAPES = ((5, 3), (1, 7), (16, 4), (4, 16), (2, 2))
 

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from service.domain.batching import rounds, share
 from service.domain.presets import GptShape
 from workers.engine.fsdp2.engine import Fsdp2Engine
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
+from workers.optimizers.config import OptimizerConfig
 
 SHAPE = GptShape(vocab=61, context=16, width=32, heads=4, layers=3)
 MICRO_BATCHES = 5

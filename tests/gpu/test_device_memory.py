@@ -7,11 +7,11 @@ import torch
 import torch.distributed as dist
 
 from service.domain.presets import PRESETS
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
+from workers.optimizers.config import OptimizerConfig
 
 SHAPE = PRESETS["gpt-small"]
 DEVICE = torch.device("cuda:0")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from workers.engine.states import StateKind
-from workers.engine.tiers.device import DeviceTier
-from workers.engine.tiers.host import HostTier
-from workers.engine.tiers.nvme import NvmeTier
-from workers.engine.tiers.protocol import StateKey, Tier
+from workers.tiers.memory import MemoryTier
+from workers.tiers.nvme import NvmeTier
+from workers.tiers.protocol import StateKey, Tier
 
 
 class Placement:
@@ -22,9 +22,7 @@ class Placement:
         stays near. A flat vector is not divided, so the part is met within half of the largest one."""
         if not 0 <= ratio <= 1:
             raise ValueError(f"ratio is {ratio}; choose a number from 0 to 1")
-        self._tiers = dict(tiers)
-        self._near = near
-        self._ratio = ratio
+        self._tiers, self._near, self._ratio = dict(tiers), near, ratio
         self._is_far: dict[int, bool] = {}
         self._numel = self._far_numel = 0
         self._at: dict[StateKey, Tier] = {}
@@ -43,8 +41,8 @@ class Placement:
         """Tiers by name: none, cpu or nvme (which needs a folder). params: the shard of stage 3, which is its own
         master. Gradients that rest as shards go to host memory with the optimizer's state: each is read again in every
         micro-batch. Raises OffloadFailed."""
-        near, pinned = DeviceTier(device), device.type == "cuda"
-        tiers: dict[str, Tier] = {"none": near, "cpu": HostTier(pinned=pinned)}
+        near, pinned = MemoryTier(device), device.type == "cuda"
+        tiers: dict[str, Tier] = {"none": near, "cpu": MemoryTier(torch.device("cpu"), name="cpu", pinned=pinned)}
         for name in (optimizer, params):
             if name == "nvme" and name not in tiers:
                 if folder is None:
@@ -60,9 +58,8 @@ class Placement:
     def renewed(self) -> Placement:
         """An empty one by the same rule; this one keeps what it has for as long as somebody holds it."""
         fresh = {tier: tier.renewed() for tier in {*self._tiers.values(), self._near}}
-        return Placement(
-            {kind: fresh[tier] for kind, tier in self._tiers.items()}, near=fresh[self._near], ratio=self._ratio
-        )
+        tiers = {kind: fresh[tier] for kind, tier in self._tiers.items()}
+        return Placement(tiers, near=fresh[self._near], ratio=self._ratio)
 
     def allocate(self, key: StateKey, *, numel: int, dtype: torch.dtype, near: bool = False) -> None:
         """Zeros. near: to be held where the model computes, whatever its kind."""
@@ -99,12 +96,10 @@ class Placement:
 
     def size_bytes(self) -> dict[StateKind, dict[str, int]]:
         """kind -> tier -> bytes at rest."""
-        sizes: dict[StateKind, dict[str, int]] = {}
+        sizes: dict[StateKind, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for key, size in self._size_bytes.items():
-            tiers = sizes.setdefault(key.kind, {})
-            name = self._at[key].name
-            tiers[name] = tiers.get(name, 0) + size
-        return sizes
+            sizes[key.kind][self._at[key].name] += size
+        return {kind: dict(tiers) for kind, tiers in sizes.items()}
 
     def _goes_far(self, flat: int, numel: int) -> bool:
         """One answer for all kinds of a flat vector: whichever keeps the part so far nearest to the ratio."""

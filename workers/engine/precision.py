@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from workers.engine.loss_scale import DYNAMIC, LossScaleRule
+from workers.optimizers.loss_scale import DYNAMIC, LossScaleRule
 
 MASTER_DTYPE = torch.float32
 
@@ -16,9 +16,7 @@ MASTER_DTYPE = torch.float32
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precision:
     """params: forward and backward, and gradients at rest where parameters rest too. reduce: gradients on the wire;
-    None: as params. buffers: the model's floating buffers; None: as the model made them. loss_scale: used where fp16
-    computes or travels.
-    """
+    None: as params. buffers: the model's floating ones; None: as they are. loss_scale: for fp16, on either way."""
 
     params: torch.dtype = torch.float32
     reduce: torch.dtype | None = None
@@ -51,7 +49,4 @@ class Precision:
         """fp32 inputs in the compute dtype: a linear layer refuses mixed operands. Nothing to do in fp32."""
         if self.params == torch.float32:
             return batch
-        return pytree.tree_map_only(torch.Tensor, self._cast, batch)
-
-    def _cast(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.params) if tensor.is_floating_point() else tensor
+        return pytree.tree_map_only(torch.Tensor, lambda t: t.to(self.param_dtype(t.dtype)), batch)

@@ -15,10 +15,8 @@ from workers.layout.layout import Layout, Piece
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """The verdict of the whole group on one step; equal on every rank. grad_norm: without the loss scale.
-
-    excused: skipped while the loss scale was above its least, where an overflow is how it finds its place.
-    """
+    """The verdict of the whole group on one step; equal on every rank. grad_norm: without the loss scale. excused:
+    skipped while the loss scale was above its least, where an overflow is how it finds its place."""
 
     grad_norm: float
     skipped: bool
@@ -53,26 +51,17 @@ class Held:
 
 
 class Engine(Protocol):
-    """One model on one rank of one data-parallel group.
-
-    Every rank calls `micro_step` the same number of times per step and then `step`; a rank with fewer micro-batches
-    passes weight 0 for the surplus ones and so joins the collectives with zeros.
-    """
+    """One model on one rank of one data-parallel group. Every rank calls `micro_step` as often as the others and then
+    `step`; with fewer micro-batches it passes weight 0 for the surplus ones, and joins the collectives with zeros."""
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> torch.Tensor:
-        """Forward and backward of one micro-batch; returns its detached loss (0-dim, unweighted).
-
-        weight: this micro-batch's share of the global batch (the weights of a step sum to 1 over all ranks).
-        last: whether it is the step's last call on this rank (reductions that wait for the last micro-batch start).
-        """
+        """Forward and backward of one micro-batch; returns its detached loss (0-dim, unweighted). weight: its share of
+        the global batch (those of a step sum to 1 over all ranks). last: whether it is the step's last call here."""
         ...
 
     def step(self, *, lr_scale: float, tally: Sequence[float] = ()) -> StepOutcome:
-        """Agree, clip, update. `lr_scale` multiplies each parameter group's own lr.
-
-        `tally` rides in the all-reduce that the agreement makes anyway: the outcome carries its sum over the ranks
-        (the loop sends its weighted loss and its wish to stop). No state changes before all ranks have agreed.
-        """
+        """Agree, clip, update: no state changes before all ranks have agreed. lr_scale: multiplies each group's lr.
+        tally: rides in the reduction that agrees; the outcome has its sum over the ranks."""
         ...
 
     def tensors(self) -> Mapping[str, TensorMeta]:

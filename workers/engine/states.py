@@ -1,25 +1,18 @@
-"""The kinds of state that training keeps per parameter element, and what one rank holds of them."""
+"""What one rank holds and what it has moved, in figures."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from workers.optimizers.kinds import StateKind
 
-class StateKind(StrEnum):
-    """What a byte is for. MASTER and what an optimizer keeps beside it (named as torch's optimizers name it; EMA, the
-    average of the weights) are the training state; PARAM is derived from MASTER by a cast, or is itself the fp32
-    master: then no MASTER rests."""
+__all__ = ["Collective", "Footprint", "Meter", "StateKind", "TensorMeta", "Traffic"]
 
-    PARAM = "param"
-    GRAD = "grad"
-    MASTER = "master"
-    EXP_AVG = "exp_avg"
-    EXP_AVG_SQ = "exp_avg_sq"
-    MOMENTUM = "momentum_buffer"
-    SUM = "sum"
-    EMA = "ema"
+# Collectives remembered: some steps of a small model, a good part of one of a large model.
+RECENT = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +60,7 @@ class Collective:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """Elements that passed the collectives since the engine started, counted as the ZeRO paper counts them:
-    an all-gather or a reduce-scatter of n elements moves n, an all-reduce moves 2n.
+    an all-gather or a reduce-scatter of n elements moves n, an all-reduce 2n; n that change their owners move n.
     waited_s: what the process spent waiting for them. recent: the last ones in the present group, oldest first."""
 
     elements: dict[str, int] = field(default_factory=dict)
@@ -75,3 +68,35 @@ class Traffic:
     calls: int = 0
     waited_s: float = 0.0
     recent: tuple[Collective, ...] = ()
+
+
+class Meter:
+    """Counts what an engine moves, over all groups that it belongs to."""
+
+    def __init__(self) -> None:
+        self._elements: Counter[str] = Counter()
+        self._bytes_sent = self._calls = 0
+        self.waited_s = 0.0
+        self.recent: deque[Collective] = deque(maxlen=RECENT)
+        self._sequence = 0
+
+    def start_group(self) -> None:
+        self.recent.clear()
+        self._sequence = 0
+
+    def count(self, kind: str, unit: str, *, numel: int, elements: int, sent_bytes: int) -> Collective:
+        self._elements[kind] += elements
+        self._bytes_sent += sent_bytes
+        self._calls += 1
+        self._sequence += 1
+        self.recent.append(Collective(self._sequence, kind, unit, numel, time.time()))
+        return self.recent[-1]
+
+    def total(self) -> Traffic:
+        return Traffic(
+            elements=dict(self._elements),
+            bytes_sent=self._bytes_sent,
+            calls=self._calls,
+            waited_s=self.waited_s,
+            recent=tuple(self.recent),
+        )

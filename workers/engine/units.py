@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from torch import nn
 
 ROOT = "root"
-Chosen = tuple[str, tuple[nn.Module, ...]]
+Modules = tuple[nn.Module, ...]
+Chosen = tuple[str, Modules]
 _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
@@ -33,7 +34,7 @@ class Grouping:
     """A unit: the modules whose forward needs it, and its parameters by name."""
 
     name: str
-    modules: tuple[nn.Module, ...]
+    modules: Modules
     params: dict[str, nn.Parameter]
 
 
@@ -50,6 +51,15 @@ def group_units(model: nn.Module, rule: UnitRule) -> list[Grouping]:
     return [root, *rest]
 
 
+def hidden_matrices(model: nn.Module) -> frozenset[str]:
+    """What Muon orthogonalizes: matrices of the repeated blocks (of the whole model where none repeats), never an
+    embedding's. It follows the model alone, so that units change no update."""
+    root, *blocks = group_units(model, UnitRule())
+    tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)}
+    params = {name: param for group in blocks or [root] for name, param in group.params.items()}
+    return frozenset(n for n, p in params.items() if p.ndim == 2 and p.numel() and p.requires_grad and p not in tables)
+
+
 def _users(model: nn.Module, chosen: list[Chosen]) -> dict[nn.Parameter, set[int]]:
     """parameter -> the units (1-based; 0 is the root) whose modules register it."""
     users: dict[nn.Parameter, set[int]] = {param: set() for param in model.parameters()}
@@ -59,10 +69,9 @@ def _users(model: nn.Module, chosen: list[Chosen]) -> dict[nn.Parameter, set[int
             inside.update(module.modules())
             for param in module.parameters():
                 users[param].add(index)
-    for module in model.modules():
-        if module not in inside:
-            for param in module.parameters(recurse=False):
-                users[param].add(0)
+    for outside in [module for module in model.modules() if module not in inside]:
+        for param in outside.parameters(recurse=False):
+            users[param].add(0)
     return users
 
 
@@ -70,60 +79,51 @@ def _choose(model: nn.Module, rule: UnitRule) -> list[Chosen]:
     if rule.layers and rule.min_params is not None:
         raise ValueError(f"units: layers={list(rule.layers)} and min_params={rule.min_params} exclude each other")
     if rule.layers:
-        chosen = list(_by_class("", model, frozenset(rule.layers)))
+        chosen = list(_by_class(model, frozenset(rule.layers)))
         if not chosen:
             classes = sorted({type(m).__name__ for m in model.modules()})
             sought = ", ".join(sorted(rule.layers))
             raise UnitRuleError(f"no module of the model is of class {sought}; it has {', '.join(classes)}")
-    elif rule.min_params is not None:
-        chosen = list(_by_size("", model, rule.min_params))
     else:
-        chosen = list(_repeated("", model))
+        chosen = list(_repeated(model) if rule.min_params is None else _by_size(model, rule.min_params))
+    names = {module: name for name, module in model.named_modules()}
     # The same module object may be listed twice; it is one unit.
-    return list({modules: (name, modules) for name, modules in chosen}.values())
+    return [(names[modules[0]], modules) for modules in dict.fromkeys(chosen)]
 
 
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
-
-
-def _by_class(path: str, module: nn.Module, names: frozenset[str]) -> Iterator[Chosen]:
-    for name, child in module.named_children():
+def _by_class(module: nn.Module, names: frozenset[str]) -> Iterator[Modules]:
+    for child in module.children():
         if type(child).__name__ in names:
-            yield _join(path, name), (child,)
+            yield (child,)
         else:
-            yield from _by_class(_join(path, name), child, names)
+            yield from _by_class(child, names)
 
 
-def _repeated(path: str, module: nn.Module) -> Iterator[Chosen]:
-    for name, child in module.named_children():
-        here = _join(path, name)
-        blocks = dict(child.named_children()) if isinstance(child, nn.ModuleList) else {}
-        classes = {type(block) for block in blocks.values()}
-        if len(classes) == 1 and not issubclass(next(iter(classes)), _CONTAINERS):
-            yield from ((_join(here, key), (block,)) for key, block in blocks.items())
+def _repeated(module: nn.Module) -> Iterator[Modules]:
+    for child in module.children():
+        blocks = tuple(child.children()) if isinstance(child, nn.ModuleList) else ()
+        classes = {type(block) for block in blocks}
+        if len(classes) == 1 and not issubclass(classes.pop(), _CONTAINERS):
+            yield from ((block,) for block in blocks)
         else:
-            yield from _repeated(here, child)
+            yield from _repeated(child)
+
+
+def _by_size(module: nn.Module, min_params: int) -> Iterator[Modules]:
+    """The smallest modules of at least min_params; neighbours in a container join until they reach it."""
+    joined: list[nn.Module] = []
+    for child in module.children():
+        inner = list(_by_size(child, min_params))
+        if inner or isinstance(child, _CONTAINERS):
+            yield from inner
+        elif _numel(child) >= min_params:
+            yield (child,)
+        elif isinstance(module, _CONTAINERS):
+            joined.append(child)
+            if sum(map(_numel, joined)) >= min_params:
+                yield tuple(joined)
+                joined = []
 
 
 def _numel(module: nn.Module) -> int:
     return sum(param.numel() for param in module.parameters())
-
-
-def _by_size(path: str, module: nn.Module, min_params: int) -> Iterator[Chosen]:
-    """The smallest modules of at least min_params; neighbours in a container join until they reach it."""
-    joined: list[tuple[str, nn.Module]] = []
-    for name, child in module.named_children():
-        here = _join(path, name)
-        inner = list(_by_size(here, child, min_params))
-        if inner:
-            yield from inner
-        elif isinstance(child, _CONTAINERS):
-            continue
-        elif _numel(child) >= min_params:
-            yield here, (child,)
-        elif isinstance(module, _CONTAINERS):
-            joined.append((here, child))
-            if sum(_numel(each) for _, each in joined) >= min_params:
-                yield joined[0][0], tuple(each for _, each in joined)
-                joined = []

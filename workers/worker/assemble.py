@@ -18,12 +18,9 @@ from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
 from workers.engine.fsdp2.engine import Fsdp2Engine
 from workers.engine.fsdp2.sharding import SparseGradients
-from workers.engine.loss_scale import LossScaleRule
-from workers.engine.optimizer import OptimizerConfig, ParamGroup
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
-from workers.engine.tiers.nvme import OffloadFailed
 from workers.engine.units import UnitRule, UnitRuleError, group_units
 from workers.engine.zero.engine import ZeroEngine
 from workers.models import huggingface
@@ -31,6 +28,9 @@ from workers.models.blueprint import Blueprint
 from workers.models.compiled import compile_forwards
 from workers.models.recompute import recompute, repeated_blocks
 from workers.models.registry import draw
+from workers.optimizers.config import OptimizerConfig, ParamGroup
+from workers.optimizers.loss_scale import LossScaleRule
+from workers.tiers.nvme import OffloadFailed
 from workers.user_code import SpecError
 from workers.worker.probes import available_bytes
 

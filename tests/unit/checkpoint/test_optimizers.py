@@ -13,8 +13,8 @@ from tests.unit.engine.test_engine_alone import net, train
 from workers.checkpoint.errors import CheckpointMismatch
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.store import LocalStore
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.zero.engine import ZeroEngine
+from workers.optimizers.config import OptimizerConfig
 
 
 def engine(name: str, **options: Any) -> ZeroEngine:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
+from workers.optimizers.config import OptimizerConfig
 
 
 @dataclass(frozen=True, eq=False)

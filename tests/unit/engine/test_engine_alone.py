@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from tests.unit.engine.groups import Seat, engine_at
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
-from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.collectives import Collectives, Pending
 from workers.engine.zero.engine import ZeroEngine
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
+from workers.optimizers.config import OptimizerConfig
+from workers.tiers.protocol import StateKey
 
 STAGES = pytest.mark.parametrize("stage", range(4))
 

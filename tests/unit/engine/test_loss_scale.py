@@ -9,9 +9,9 @@ import torch
 
 from tests.unit.engine.groups import Seat, engine_at
 from tests.unit.engine.test_engine_alone import STAGES, batch, equal, net, state
-from workers.engine.loss_scale import LossScale, LossScaleRule
 from workers.engine.precision import Precision
 from workers.engine.zero.engine import ZeroEngine
+from workers.optimizers.loss_scale import LossScale, LossScaleRule
 
 STATIC = LossScaleRule(initial=4096.0, minimum=4096.0, growth_interval=None)
 GROWING = LossScaleRule(initial=4096.0, growth_interval=2)

@@ -16,8 +16,8 @@ from tests.unit.engine.test_engine_alone import equal, net, state, train
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
-from workers.engine.tiers.protocol import StateKey
 from workers.engine.units import UnitRule
+from workers.tiers.protocol import StateKey
 
 CPU = torch.device("cpu")
 # What a user may ask for: tiers of the optimizer's state and of stage 3's parameters, and the part that goes there.

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from workers.engine.elementwise import WINDOW_NUMEL, FlatOptimizer, Operands, Part, Span, merge_parts
-from workers.engine.optimizer import Hyper, OptimizerConfig, ParamGroup
 from workers.engine.states import StateKind
+from workers.optimizers.config import Hyper, OptimizerConfig, ParamGroup
+from workers.optimizers.elementwise import WINDOW_NUMEL, FlatOptimizer, Operands, Part, Span, merge_parts
 
 NUMBERS: dict[str, Any] = {"lr": 1e-2, "eps": 1e-6, "weight_decay": 0.3, "betas": (0.8, 0.9)}
 CONFIG = OptimizerConfig(**NUMBERS)

@@ -6,7 +6,7 @@ import torch
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.states import StateKind
-from workers.engine.tiers.protocol import StateKey
+from workers.tiers.protocol import StateKey
 
 
 def test_fp32_is_its_own_master_and_leaves_inputs_alone() -> None:

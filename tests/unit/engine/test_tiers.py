@@ -14,16 +14,15 @@ import torch
 from torch import Tensor
 
 from workers.engine.states import StateKind
-from workers.engine.tiers import nvme
-from workers.engine.tiers.device import DeviceTier
-from workers.engine.tiers.host import HostTier
-from workers.engine.tiers.nvme import NvmeTier, OffloadFailed
-from workers.engine.tiers.protocol import StateKey, Tier
+from workers.tiers import nvme
+from workers.tiers.memory import MemoryTier
+from workers.tiers.nvme import NvmeTier, OffloadFailed
+from workers.tiers.protocol import StateKey, Tier
 
 KINDS = (StateKind.MASTER, StateKind.EXP_AVG, StateKind.EXP_AVG_SQ)
 MAKERS: dict[str, Callable[[Path], Tier]] = {
-    "device": lambda folder: DeviceTier(torch.device("cpu")),
-    "cpu": lambda folder: HostTier(pinned=False),
+    "device": lambda folder: MemoryTier(torch.device("cpu")),
+    "cpu": lambda folder: MemoryTier(torch.device("cpu"), name="cpu"),
     "nvme": lambda folder: NvmeTier(folder, pinned=False),
 }
 

@@ -12,7 +12,7 @@ import pytest
 from service.domain.spec import JobSpec
 from service.domain.training import ScheduleSpec
 from workers.checkpoint.errors import CheckpointMismatch
-from workers.engine.optimizer import Hyper
+from workers.optimizers.config import Hyper
 from workers.user_code import SpecError
 from workers.worker import assemble, failure
 from workers.worker.journal import BURST, Journal, LineStream

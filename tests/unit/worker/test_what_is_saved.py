@@ -19,9 +19,9 @@ from workers.checkpoint.manifest import Manifest
 from workers.checkpoint.reader import read_into
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.tensors import reading
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.precision import Precision
 from workers.engine.zero.engine import ZeroEngine
+from workers.optimizers.config import OptimizerConfig
 from workers.worker.checkpoints import Checkpoints
 from workers.worker.loop import Place
 from workers.worker.messages import Saved

@@ -8,9 +8,9 @@ gradients. Stage 2 differs from 3 between forward and backward alone, where it k
 
 from __future__ import annotations
 
-import math
 import traceback
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,21 +22,19 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
-from workers.engine.ages import Ages
-from workers.engine.buffers import persistent_buffers
-from workers.engine.elementwise import FlatOptimizer, Operands, Span
-from workers.engine.fsdp2.pieces import layout, shard, stays_whole
-from workers.engine.fsdp2.sharding import Options, Sharding, choose_units, tame
-from workers.engine.fsdp2.traffic import Meter
-from workers.engine.loss_scale import LossScale
-from workers.engine.norms import clip_divisor, sum_of_squares
-from workers.engine.optimizer import OptimizerConfig
+from workers.engine.core import EngineCore
+from workers.engine.fsdp2.sharding import Sharding
+from workers.engine.fsdp2.traffic import TrailMeter
 from workers.engine.precision import MASTER_DTYPE, Precision
 from workers.engine.protocol import Held, StepOutcome
-from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
+from workers.engine.states import Footprint, StateKind
 from workers.engine.units import UnitRule
 from workers.layout.interval import Interval
 from workers.layout.layout import Layout, Piece
+from workers.layout.rows import row_layout, rows, stays_whole
+from workers.optimizers.config import OptimizerConfig
+from workers.optimizers.elementwise import Operands, Span
+from workers.optimizers.norms import sum_of_squares
 
 
 class UnevenUnits(RuntimeError):
@@ -45,8 +43,7 @@ class UnevenUnits(RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "the ranks ran different units of the model in this step, and FSDP2 gathers a unit when a rank runs it: "
-            "nothing was updated; run every unit on every rank, make what is conditional part of a larger unit (units: "
-            "layers or min_params), or use engine zero"
+            "nothing was updated; make what is conditional part of a larger unit (units), or use engine zero"
         )
 
 
@@ -61,7 +58,7 @@ class LostGradients(RuntimeError):
         )
 
 
-class Fsdp2Engine:
+class Fsdp2Engine(EngineCore):
     """Built from a model whose parameters are equal on every rank; makes no collective while it is built, but for
     HYBRID_SHARD's groups. The model's modules stay and are what trains; their Parameter objects become FSDP2's.
     """
@@ -86,25 +83,13 @@ class Fsdp2Engine:
             raise ValueError(f"stage is {stage}; FSDP2 has 3 (FULL_SHARD), 2 (SHARD_GRAD_OP) and 0 (NO_SHARD)")
         if optimizer.name == "muon":
             raise ValueError("optimizer.name is 'muon': it needs whole matrices, and FSDP2 cuts them; use engine zero")
-        self._model, self._precision, self._config, self._device = model, precision, optimizer, device
-        self._optimizer = FlatOptimizer(optimizer)
-        self._loss_scale = LossScale(precision.scaling)
-        self._clip_norm, self._offload = clip_norm, offload
-        self._wanted_shard_size = 1 if stage == 0 else shard_size
-        self._metas = {
-            name: TensorMeta(shape=tuple(p.shape), dtype=str(p.dtype).removeprefix("torch."), trainable=p.requires_grad)
-            for name, p in model.named_parameters()
-        }
-        self._hypers = {
-            name: optimizer.hyper(name, ndim=len(meta.shape)) for name, meta in self._metas.items() if meta.trainable
-        }
-        self._ages = Ages([*self._hypers])
-        self._meter = Meter()
+        self._trail = TrailMeter()
+        super().__init__(model, precision, optimizer, clip_norm, device, meter=self._trail)
+        self._tier = "cpu" if offload else "device"
         self._touched: dict[str, int] = {}
         self._shown = False
-        tame(model, precision, device)
-        options = Options(precision=precision, reshard=stage != 2, offload=offload, device=device)
-        self._sharding = Sharding(model, choose_units(model, units), options)
+        self._wanted_shard_size = 1 if stage == 0 else shard_size
+        self._sharding = Sharding(model, units, precision=precision, reshard=stage != 2, offload=offload, device=device)
         self._join(group)
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> Tensor:
@@ -118,10 +103,8 @@ class Fsdp2Engine:
             before = dict(self._touched)
             # Where copies are replicated, they meet once in a step.
             cast(FSDPModule, self._model).set_requires_all_reduce(last)
-            loss: Tensor = self._model(self._precision.cast_inputs(batch))
-            if loss.numel() != 1:
-                raise ValueError(f"model(batch) returned shape {tuple(loss.shape)}; the engine needs the mean loss")
-            (loss.float() * (weight * self._loss_scale.value)).backward()  # type: ignore[no-untyped-call]
+            loss = self._loss(batch)
+            self._backward(loss, weight)
             self._refuse_lost_gradients()
             self._sharding.release()
             if weight == 0.0:
@@ -133,37 +116,26 @@ class Fsdp2Engine:
         with self._at_work():
             grads, loose = self._gradients()
             square, bad = sum_of_squares(list(grads.values()))
-            touched, extra = list(self._touched.values()), list(loose.values())
-            sizes = [len(tally), len(touched), sum(grad.numel() for grad in extra)]
-            lone = torch.cat([grad.reshape(-1) for grad in extra]).tolist() if extra else []
-            trail = self._meter.trail
+            lone = [value for grad in loose.values() for value in grad.reshape(-1).tolist()]
+            trail = self._trail.trail
             # What is replicated is summed as often as there are copies.
-            sums = self._agree([square / self._replicas, bad, trail, trail * trail, *tally, *touched, *lone])
+            verdict = [square / self._replicas, bad, trail, trail * trail]
+            sums, tally_sum, touched, lone = self._agree(verdict, tally, [*self._touched.values()], lone)
             if sums[3] * self._world != sums[2] * sums[2]:
                 raise UnevenUnits
-            tally_sum, touched_sum, lone_sum = _cut(sums[4:], sizes)
-            # The scale of this step's backwards: it changes only after the step.
-            scale = self._loss_scale.value
-            square = sums[0] + sum(value * value for value in lone_sum)
-            skipped = sums[1] > 0 or not math.isfinite(square)
-            norm = math.nan if skipped else math.sqrt(square) / scale
-            if not skipped:
-                grads |= _shaped(loose, lone_sum)
-                self._update(grads, touched_sum, lr_scale=lr_scale, divisor=scale * clip_divisor(norm, self._clip_norm))
-            excused = self._loss_scale.judge(overflowed=skipped)
+            self._trail.all_finished()
+            values = torch.tensor(lone, dtype=MASTER_DTYPE, device=self._device)
+            parts = torch.split(values, [grad.numel() for grad in loose.values()])
+            grads |= zip(loose, parts, strict=True)
+            square = sums[0] + sum(value * value for value in lone)
+            update = partial(self._update, grads, touched, lr_scale)
+            outcome = self._conclude(square=square, bad=sums[1], tally=tuple(tally_sum), update=update)
             self._forget_gradients()
-            return StepOutcome(
-                grad_norm=norm, skipped=skipped, tally=tuple(tally_sum), excused=excused, loss_scale=scale
-            )
-
-    def tensors(self) -> Mapping[str, TensorMeta]:
-        return self._metas
-
-    def kinds(self) -> tuple[StateKind, ...]:
-        return self._config.kinds()
+            return outcome
 
     def layout(self) -> Layout[int]:
-        return layout(self._metas, world=self._world, shard_size=self._shard_size)
+        shapes = {name: meta.shape for name, meta in self._metas.items()}
+        return row_layout(shapes, world=self._world, shard_size=self._shard_size)
 
     def export(self, kind: StateKind, piece: Piece) -> Tensor:
         values = self._locate(kind, piece)
@@ -178,16 +150,6 @@ class Fsdp2Engine:
     def commit_load(self) -> None:
         """Nothing is derived: parameters are their own master, and every gather starts from them."""
 
-    def scalars(self) -> dict[str, Any]:
-        return self._ages.scalars() | self._loss_scale.scalars()
-
-    def load_scalars(self, scalars: Mapping[str, Any]) -> None:
-        self._ages.load(scalars)
-        self._loss_scale.load(scalars)
-
-    def buffers(self) -> Mapping[str, Tensor]:
-        return persistent_buffers(self._model)
-
     def rejoin(self, group: dist.ProcessGroup) -> Held:
         held = self._held()
         self._sharding.undo()
@@ -197,24 +159,16 @@ class Fsdp2Engine:
         return held
 
     def footprint(self) -> Footprint:
-        sizes: dict[str, dict[str, int]] = {}
-
-        def add(kind: StateKind, tensor: Tensor) -> None:
-            tiers, tier = sizes.setdefault(kind, {}), "cpu" if self._offload else "device"
-            tiers[tier] = tiers.get(tier, 0) + tensor.untyped_storage().nbytes()
-
+        sizes: dict[str, dict[str, int]] = defaultdict(lambda: {self._tier: 0})
         for name, param in self._params.items():
             apart = self._metas[name].trainable and not self._precision.master_is_param
-            add(StateKind.MASTER if apart else StateKind.PARAM, _local(param))
-            for kind, moments in self._beside.get(name, {}).items():
-                add(kind, moments)
+            held = self._beside.get(name, {}) | {StateKind.MASTER if apart else StateKind.PARAM: _local(param)}
+            for kind, tensor in held.items():
+                sizes[kind][self._tier] += tensor.untyped_storage().nbytes()
         grads = sum(_local(p.grad).nbytes for p in self._params.values() if p.grad is not None)
-        sizes[StateKind.GRAD] = {"cpu" if self._offload else "device": grads}
+        sizes[StateKind.GRAD][self._tier] = grads
         buffers = sum(buffer.nbytes for buffer in self._model.buffers())
-        return Footprint(by_kind=sizes, gathered_bytes=self._gathered_bytes(), buffers_bytes=buffers)
-
-    def traffic(self) -> Traffic:
-        return self._meter.total()
+        return Footprint(by_kind=dict(sizes), gathered_bytes=self._gathered_bytes(), buffers_bytes=buffers)
 
     def local_params(self) -> list[Tensor]:
         """This rank's rows of every parameter."""
@@ -226,8 +180,10 @@ class Fsdp2Engine:
         if self._world % self._shard_size:
             raise ValueError(f"{self._world} ranks do not divide into shards over {self._shard_size}")
         self._replicas, self._part = self._world // self._shard_size, group.rank() % self._shard_size
-        self._rank, self._shown, self._meter.trail = group.rank(), False, 0
-        self._sharding.apply(group, shard_size=self._shard_size, meter=self._meter)
+        self._rank = group.rank()
+        self._shown = False
+        self._trail.start_group()
+        self._sharding.apply(group, shard_size=self._shard_size, meter=self._trail)
         # FSDP2 registers these between passes; the objects stay until the next group.
         self._params = dict(self._model.named_parameters())
         self._touched = dict.fromkeys(self._hypers, 0)
@@ -268,17 +224,17 @@ class Fsdp2Engine:
                 sharded[name] = _local(param.grad).reshape(-1)
         return sharded, loose
 
-    def _agree(self, values: Sequence[float]) -> list[float]:
+    def _agree(self, *parts: Sequence[float]) -> list[list[float]]:
+        """The sums over the ranks, part by part, in one reduction."""
         group = self._group()
         if group is None:
             raise RuntimeError("the engine's process group is gone: its owner destroyed it; call rejoin(group)")
+        values = [value for part in parts for value in part]
         sums = torch.tensor(values, dtype=torch.float64, device=self._device)
         dist.all_reduce(sums, group=group)
-        return cast(list[float], sums.tolist())
+        return [part.tolist() for part in torch.split(sums, [len(part) for part in parts])]
 
-    def _update(
-        self, grads: Mapping[str, Tensor], touched: Sequence[float], *, lr_scale: float, divisor: float
-    ) -> None:
+    def _update(self, grads: Mapping[str, Tensor], touched: Sequence[float], lr_scale: float, divisor: float) -> None:
         self._ages.advance(touched)
         for (name, hyper), step, count in zip(self._hypers.items(), self._ages.steps, touched, strict=True):
             state = Operands(
@@ -297,7 +253,7 @@ class Fsdp2Engine:
             param.grad = None
 
     def _mine(self, name: str) -> Interval:
-        return shard(self._metas[name], part=self._part, parts=self._shard_size)
+        return rows(self._metas[name].shape, part=self._part, parts=self._shard_size)
 
     def _locate(self, kind: StateKind, piece: Piece) -> Tensor | None:
         """A view of this rank's values; None for what a frozen tensor has not."""
@@ -345,16 +301,3 @@ def _local(tensor: Tensor) -> Tensor:
 
 def _note(touched: dict[str, int], name: str, param: Tensor) -> None:
     touched[name] = 1
-
-
-def _cut(values: Sequence[float], sizes: Sequence[int]) -> list[list[float]]:
-    stops = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    return [list(values[stop - size : stop]) for stop, size in zip(stops, sizes, strict=True)]
-
-
-def _shaped(like: Mapping[str, Tensor], values: Sequence[float]) -> dict[str, Tensor]:
-    parts = _cut(values, [tensor.numel() for tensor in like.values()])
-    return {
-        name: torch.tensor(part, dtype=MASTER_DTYPE, device=tensor.device)
-        for (name, tensor), part in zip(like.items(), parts, strict=True)
-    }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,23 +20,11 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
-from workers.engine.buffers import move_buffers
-from workers.engine.fsdp2.pieces import stays_whole
-from workers.engine.fsdp2.traffic import CountedGather, CountedScatter, Meter
+from workers.engine.core import move_buffers
+from workers.engine.fsdp2.traffic import CountedGather, CountedScatter, TrailMeter
 from workers.engine.precision import MASTER_DTYPE, Precision
-from workers.engine.units import UnitRule, group_units
-
-Modules = tuple[nn.Module, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """reshard: whether units give their parameters back between forward and backward."""
-
-    precision: Precision
-    reshard: bool
-    offload: bool
-    device: torch.device
+from workers.engine.units import ROOT, Modules, UnitRule, group_units
+from workers.layout.rows import stays_whole
 
 
 class SparseGradients(ValueError):
@@ -53,20 +40,38 @@ class SparseGradients(ValueError):
 class Sharding:
     """The model's parameters are DTensors while this value stands, but for those that stay whole."""
 
-    def __init__(self, model: nn.Module, units: Sequence[Modules], options: Options) -> None:
-        self._model, self._units, self._options = model, units, options
+    def __init__(
+        self,
+        model: nn.Module,
+        units: UnitRule,
+        *,
+        precision: Precision,
+        reshard: bool,
+        offload: bool,
+        device: torch.device,
+    ) -> None:
+        """reshard: whether units give their parameters back between forward and backward."""
+        tame(model, precision, device)
+        self._model, self._units, self._reshard, self._device = model, choose_units(model, units), reshard, device
         self._places = _places(model)
+        # Sharded parameters are fp32, and are cast while they are gathered.
+        low = precision.params if precision.params != MASTER_DTYPE else None
+        self._policies: dict[str, Any] = {
+            "mp_policy": MixedPrecisionPolicy(low, precision.reduce_dtype, cast_forward_inputs=False),
+            "offload_policy": CPUOffloadPolicy(pin_memory=device.type == "cuda") if offload else OffloadPolicy(),
+        }
         self._own_groups: list[dist.ProcessGroup] = []
 
-    def apply(self, group: dist.ProcessGroup, *, shard_size: int, meter: Meter) -> None:
+    def apply(self, group: dist.ProcessGroup, *, shard_size: int, meter: TrailMeter) -> None:
         """Shard on the group; parameters without memory get some, one unit at a time, undefined."""
         mesh = self._mesh(group, shard_size)
         for modules in self._units:
-            self._fully_shard(modules, mesh, reshard=self._options.reshard)
+            self._fully_shard(modules, mesh, reshard=self._reshard)
         # The root's parameters are needed first in backward: there is nothing to gain in between.
         self._fully_shard((self._model,), mesh, reshard=False)
-        for number, module in enumerate(self._sharded()):
-            _adjust(module, number, meter, replicas=group.size() // shard_size)
+        names = {module: name or ROOT for name, module in self._model.named_modules()}
+        for module in self._sharded():
+            _adjust(module, names[module], meter, replicas=group.size() // shard_size)
 
     def undo(self) -> None:
         """Plain modules again; parameters that were sharded are without memory."""
@@ -109,28 +114,16 @@ class Sharding:
             filled = param
             if param.is_meta and any(module in modules_of(modules) for module, _ in self._places[name]):
                 # Undefined until `load`: so the protocol has it of a model that starts without values, and of `rejoin`.
-                blank = torch.empty(param.shape, dtype=param.dtype, device=self._options.device)
+                blank = torch.empty(param.shape, dtype=param.dtype, device=self._device)
                 filled = nn.Parameter(blank, requires_grad=param.requires_grad)
                 self._put(name, filled)
             if stays_whole(param.shape):
                 whole.add(filled)
-        precision = self._options.precision
-        low = precision.params if precision.params != MASTER_DTYPE else None
-        fully_shard(
-            modules[0] if len(modules) == 1 else list(modules),
-            mesh=mesh,
-            reshard_after_forward=reshard,
-            mp_policy=MixedPrecisionPolicy(
-                param_dtype=low, reduce_dtype=precision.reduce_dtype, cast_forward_inputs=False
-            ),
-            offload_policy=CPUOffloadPolicy(pin_memory=self._options.device.type == "cuda")
-            if self._options.offload
-            else OffloadPolicy(),
-            ignored_params=whole,
-        )
+        together = modules[0] if len(modules) == 1 else list(modules)
+        fully_shard(together, mesh=mesh, reshard_after_forward=reshard, ignored_params=whole, **self._policies)
 
     def _mesh(self, group: dist.ProcessGroup, shard_size: int) -> DeviceMesh:
-        device, world = self._options.device.type, group.size()
+        device, world = self._device.type, group.size()
         if shard_size == world:
             return DeviceMesh.from_group(group, device)
         ranks = torch.tensor(dist.get_process_group_ranks(group)).view(-1, shard_size)
@@ -186,17 +179,18 @@ def _places(model: nn.Module) -> Mapping[str, list[tuple[nn.Module, str]]]:
     return places
 
 
-def _adjust(module: FSDPModule, unit: int, meter: Meter, *, replicas: int) -> None:
+def _adjust(module: FSDPModule, unit: str, meter: TrailMeter, *, replicas: int) -> None:
     # Sums: the weights of the micro-batches divide.
     module.set_gradient_divide_factor(1.0)
     module.set_force_sum_reduction_for_comms(True)
     # A parameter without a gradient on this rank contributes zeros, or ranks would send different sizes.
     module.set_reduce_scatter_unused_params(True, recurse=False)
-    counted: Any = CountedGather(meter, unit), CountedScatter(meter, unit)
-    module.set_custom_all_gather(counted[0])
-    module.set_custom_reduce_scatter(counted[1])
+    gather: Any = CountedGather(meter, unit)
+    scatter: Any = CountedScatter(meter, unit)
+    module.set_custom_all_gather(gather)
+    module.set_custom_reduce_scatter(scatter)
     if replicas > 1:
-        module.set_all_reduce_hook(lambda reduced: meter.count("all_reduce", unit, reduced, replicas, times=2))
+        module.set_all_reduce_hook(lambda reduced: meter.note("all_reduce", unit, reduced, replicas, times=2))
 
 
 def _unwrap(module: Any) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import time
 import weakref
 import zlib
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count
 from weakref import WeakKeyDictionary
@@ -20,10 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from workers.engine.states import Collective, Traffic
+from workers.engine.states import Collective, Meter
 
-# Collectives remembered: some steps of a small model, a good part of one of a large model.
-RECENT = 256
 # Messages match by tag, and all engines of a process may share a group: no tag of a group is used twice.
 _TAGS: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
@@ -43,35 +40,21 @@ class GroupGone(RuntimeError):
         )
 
 
-class Waits:
-    """Seconds that this process has waited for collectives."""
-
-    __slots__ = ("seconds",)
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-
 class Pending:
     """A collective under way. `wait` returns when its results may be read and its inputs changed."""
 
-    __slots__ = ("_begun", "_waits", "_works")
-
     def __init__(
-        self, works: Sequence[dist.Work] = (), waits: Waits | None = None, begun: Collective | None = None
+        self, works: Sequence[dist.Work] = (), meter: Meter | None = None, begun: Collective | None = None
     ) -> None:
-        self._works = works
-        self._waits = waits
-        self._begun = begun
+        self._works, self._meter, self._begun = works, meter, begun
 
     def wait(self) -> None:
         works, self._works = self._works, ()
         began = time.perf_counter()
         for work in works:
             work.wait()
-        if self._waits is not None:
-            self._waits.seconds += time.perf_counter() - began
-        if self._begun is not None:
+        if self._meter is not None and self._begun is not None:
+            self._meter.waited_s += time.perf_counter() - began
             self._begun.finished = True
 
 
@@ -81,7 +64,9 @@ class Collectives:
     The queue of reductions is a group of its own, held weakly too: destroying the default group destroys both.
     """
 
-    def __init__(self, group: dist.ProcessGroup, device: torch.device, *, ordered: bool = False) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, device: torch.device, *, ordered: bool = False, meter: Meter | None = None
+    ) -> None:
         """ordered: contributions are added one by one, as they come and in the order of the ranks. See Note [Order]."""
         if ordered and device.type != "cpu":
             raise ValueError(
@@ -90,23 +75,21 @@ class Collectives:
         self.ordered = ordered
         self._group: weakref.ref[dist.ProcessGroup] | None = weakref.ref(group)
         self.rank, self.world = group.rank(), group.size()
-        self._exchanges = device.type == "cpu"
-        second = None if self._exchanges else _second_queue(group)
-        self._reductions = None if second is None else weakref.ref(second)
-        self.device = device
+        self.device, self._exchanges = device, device.type == "cpu"
+        self._reductions: weakref.ref[dist.ProcessGroup] | None = None
+        if not self._exchanges and self.world > 1:
+            # Reductions must not wait behind gathers on one stream of the device.
+            ranks = dist.get_process_group_ranks(group)
+            self._reductions = weakref.ref(dist.new_group(ranks, use_local_synchronization=True))
         self._tags = _TAGS.setdefault(group, count(1))
-        self._elements: dict[str, int] = {}
-        self._bytes_sent = 0
-        self._calls = 0
-        self._waits = Waits()
-        self._numbers = count(1)
-        self._recent: deque[Collective] = deque(maxlen=RECENT)
+        self._meter = meter or Meter()
+        self._meter.start_group()
 
     def gather(self, full: Tensor, shard: Tensor, *, name: str = "all_gather", unit: str = "") -> Pending:
         """Every rank's shard into `full`, in the order of the ranks. `shard` may be this rank's part of `full`."""
         begun = self._begin(name, full, unit)
         if begun and not self._exchanges:
-            return Pending([self._alive().all_gather_single(full, shard)], self._waits, begun)
+            return Pending([self._alive().all_gather_single(full, shard)], self._meter, begun)
         parts = full.view(self.world, -1).unbind() if full.numel() else ()
         pending = self._exchange([shard] * self.world, parts, begun) if begun else Pending()
         if parts and parts[self.rank].data_ptr() != shard.data_ptr():
@@ -127,7 +110,7 @@ class Collectives:
             parts = packed.view(self.world, -1).unbind()
             return self._exchange(parts, self._by_rank(landing, own=parts[self.rank]), begun)
         work = self._reduction_group().reduce_scatter_single(landing, packed, dist.ReduceScatterOptions())
-        return Pending([work], self._waits, begun)
+        return Pending([work], self._meter, begun)
 
     def land(self, packed: Tensor, landing: Tensor, into: Tensor, *, add: bool) -> None:
         """The sum of a finished scatter, written to (or added to) `into`, which may be this rank's part of `packed`
@@ -136,42 +119,42 @@ class Collectives:
         `landing`, and where adding also `packed`, are scratch afterwards.
         """
         own = packed.narrow(0, self.rank * into.numel(), into.numel())
+        exchanged = self._exchanges and self.world > 1
+        parts = self._by_rank(landing, own=own) if exchanged else [own if self.world == 1 else landing]
         if self.ordered:
             if not add:
                 into.zero_()
-            for part in self._by_rank(landing, own=own) if self.world > 1 else (own,):
+            for part in parts:
                 into.add_(part.to(into.device))
             return
-        if self.world == 1:
-            total = own
-        elif self._exchanges:
-            parts = self._by_rank(landing, own=own)
-            in_place = own.dtype == torch.float32
-            total = _sum_into(parts, parts[0] if add or into.dtype != own.dtype else into) if in_place else _sum(parts)
+        if not exchanged:
+            total = parts[0]
+        elif own.dtype == torch.float32:
+            total = _sum_into(parts, parts[0] if add or into.dtype != own.dtype else into)
         else:
-            total = landing
+            total = _sum(parts)
         if add:
             into.add_(total.to(into.device))
         elif into.data_ptr() != total.data_ptr():
             into.copy_(total)
 
-    def swap(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor], *, unit: str = "") -> Pending:
-        """outgoing[r] to rank r, incoming[r] from rank r, of sizes that both know; its own entries a rank keeps."""
+    def swap(self, outgoing: Sequence[Tensor], incoming: Sequence[Tensor], *, numel: int, unit: str = "") -> Pending:
+        """outgoing[r] to rank r, incoming[r] from rank r, of sizes that both know; its own entries a rank keeps.
+        numel: what the ranks exchange in all, each element once."""
         if self.world == 1:
             return Pending()
         sent = sum(part.numel() for rank, part in enumerate(outgoing) if rank != self.rank)
-        # Its size is another on each rank, and no sign of a difference.
-        begun = self._note("swap", unit, 0, elements=sent, sent_bytes=sent * outgoing[0].itemsize)
+        begun = self._meter.count("swap", unit, numel=numel, elements=numel, sent_bytes=sent * outgoing[0].itemsize)
         if self._exchanges:
             return self._exchange(outgoing, incoming, begun)
         nothing = incoming[self.rank].narrow(0, 0, 0)
         away = [[nothing if r == self.rank else part for r, part in enumerate(parts)] for parts in (incoming, outgoing)]
-        return Pending([self._alive().alltoall(*away)], self._waits, begun)
+        return Pending([self._alive().alltoall(*away)], self._meter, begun)
 
-    def agree(self, values: Sequence[float]) -> list[float]:
-        """The sum over the ranks, in fp64 and in the order of the ranks: every rank gets the same bits."""
-        total: list[float] = self._everyones(values).sum(0).tolist()
-        return total
+    def agree(self, *parts: Sequence[float]) -> list[tuple[float, ...]]:
+        """Sums over the ranks, part by part, in fp64 and in the order of the ranks: every rank gets the same bits."""
+        sums = self._everyones([value for part in parts for value in part]).sum(0).cpu()
+        return [tuple(part.tolist()) for part in torch.split(sums, [len(part) for part in parts])]
 
     def largest(self, value: float) -> float:
         """Over the ranks."""
@@ -183,21 +166,6 @@ class Collectives:
         everyone = mine.new_empty(self.world * len(values))
         self.gather(everyone, mine, name="agree").wait()
         return everyone.view(self.world, -1)
-
-    def traffic(self) -> Traffic:
-        return Traffic(
-            elements=dict(self._elements),
-            bytes_sent=self._bytes_sent,
-            calls=self._calls,
-            waited_s=self._waits.seconds,
-            recent=tuple(self._recent),
-        )
-
-    def continue_from(self, former: Collectives) -> None:
-        """Counters go on when the engine changes its group."""
-        self._elements = former._elements
-        self._bytes_sent, self._calls = former._bytes_sent, former._calls
-        self._waits = former._waits
 
     def close(self) -> None:
         """Leave the group. The second queue, made here, is destroyed where the owner has not done so with its own."""
@@ -238,7 +206,7 @@ class Collectives:
             target = (self.rank + distance) % self.world
             if outgoing[target].numel():
                 works.append(group.send([outgoing[target]], target, tag))
-        return Pending(works, self._waits, begun)
+        return Pending(works, self._meter, begun)
 
     def _begin(self, name: str, whole: Tensor, unit: str) -> Collective | None:
         """Note a collective of `whole`; None where nothing has to move."""
@@ -246,21 +214,7 @@ class Collectives:
         if self.world == 1 or numel == 0:
             return None
         sent_bytes = numel * whole.itemsize * (self.world - 1) // self.world
-        return self._note(name, unit, numel, elements=numel, sent_bytes=sent_bytes)
-
-    def _note(self, name: str, unit: str, numel: int, *, elements: int, sent_bytes: int) -> Collective:
-        self._elements[name] = self._elements.get(name, 0) + elements
-        self._bytes_sent += sent_bytes
-        self._calls += 1
-        begun = Collective(next(self._numbers), name, unit, numel, time.time())
-        self._recent.append(begun)
-        return begun
-
-
-def _second_queue(group: dist.ProcessGroup) -> dist.ProcessGroup | None:
-    """Reductions must not wait behind gathers on one stream of the device."""
-    ranks = dist.get_process_group_ranks(group)
-    return dist.new_group(ranks, use_local_synchronization=True) if len(ranks) > 1 else None
+        return self._meter.count(name, unit, numel=numel, elements=numel, sent_bytes=sent_bytes)
 
 
 def _sum_into(parts: Sequence[Tensor], into: Tensor) -> Tensor:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 import weakref
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from workers.engine.ages import Ages
-from workers.engine.buffers import move_buffers, persistent_buffers
-from workers.engine.elementwise import FlatOptimizer, Operands, Span, merge_parts
-from workers.engine.loss_scale import LossScale
-from workers.engine.muon import hidden_matrices, lr_ratio, orthogonalized
-from workers.engine.norms import clip_divisor
-from workers.engine.optimizer import OptimizerConfig
+from workers.engine.core import EngineCore, move_buffers
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Held, Readings, StepOutcome
-from workers.engine.states import Footprint, StateKind, TensorMeta, Traffic
-from workers.engine.units import UnitRule, group_units
+from workers.engine.states import Footprint, Meter, StateKind
+from workers.engine.units import UnitRule, group_units, hidden_matrices
 from workers.engine.zero.agreement import Agreed, agree
 from workers.engine.zero.collectives import Collectives
 from workers.engine.zero.flat import Flat, Unit
@@ -36,9 +30,12 @@ from workers.engine.zero.stages import Gather, stage_of
 from workers.engine.zero.state import TrainingState
 from workers.engine.zero.unit import layout, plan_of
 from workers.layout.layout import Layout, Piece
+from workers.optimizers.config import OptimizerConfig
+from workers.optimizers.elementwise import Operands, Span, merge_parts
+from workers.optimizers.muon import orthogonalized
 
 
-class ZeroEngine:
+class ZeroEngine(EngineCore):
     """Built from a model whose parameters are equal on every rank (same seed); makes no collective while it is built.
     Parameters on the meta device may start so: their state is undefined until `load` and `commit_load`.
     deterministic: the same bits on any number N of ranks, where rank r takes every N-th micro-batch from the r-th on.
@@ -63,24 +60,16 @@ class ZeroEngine:
     ) -> None:
         if deterministic and optimizer.name == "muon":
             raise ValueError("Muon has no deterministic form: what it makes of a matrix depends on how ranks cut it")
-        self._model = model
+        matrices = hidden_matrices(model) if optimizer.name == "muon" else frozenset[str]()
+        super().__init__(
+            model, precision, optimizer, clip_norm, device, meter=Meter(), matrices=matrices, uniform=deterministic
+        )
         self._deterministic = deterministic
         self._stage = stage_of(stage, ordered=deterministic)
-        self._precision = precision
-        self._config = optimizer
-        self._optimizer = FlatOptimizer(optimizer, uniform=deterministic)
-        self._loss_scale = LossScale(precision.scaling)
-        self._clip_norm = clip_norm
-        self._device = device
         self._placement = placement or Placement.of(device)
-        matrices = hidden_matrices(model) if optimizer.name == "muon" else frozenset[str]()
-        self._metas = _metas(model, optimizer, matrices)
         move_buffers(model, device, precision.buffers)
         self._units = _build_units(model, units, precision, matrices)
-        slots = [s for unit in self._units for flat in unit.trainable for s in flat.plan.slots]
-        self._ages = Ages([slot.name for slot in slots])
-        ratios = {slot.name: lr_ratio(slot.shape, optimizer.adjust_lr) for slot in slots if slot.name in matrices}
-        self._hypers = [optimizer.hyper(s.name, ndim=len(s.shape), ratio=ratios.get(s.name, 1.0)) for s in slots]
+        self._start(slot.name for flat in self._trainable() for slot in flat.plan.slots)
         self._join(group, fill=True)
 
     def micro_step(self, batch: Any, *, weight: float, last: bool) -> Tensor:
@@ -94,12 +83,6 @@ class ZeroEngine:
         shows in the next call."""
         with self._at_work():
             return self._step(lr_scale, tally)
-
-    def tensors(self) -> Mapping[str, TensorMeta]:
-        return self._metas
-
-    def kinds(self) -> tuple[StateKind, ...]:
-        return self._config.kinds()
 
     def layout(self) -> Layout[int]:
         return layout((unit.plan for unit in self._units), stage=self._stage.number, world=self._collectives.world)
@@ -116,25 +99,13 @@ class ZeroEngine:
         self._settle()
         self._raise_failure()
 
-    def scalars(self) -> dict[str, Any]:
-        return self._ages.scalars() | self._loss_scale.scalars()
-
-    def load_scalars(self, scalars: Mapping[str, Any]) -> None:
-        self._ages.load(scalars)
-        self._loss_scale.load(scalars)
-
-    def buffers(self) -> Mapping[str, Tensor]:
-        return persistent_buffers(self._model)
-
     def rejoin(self, group: dist.ProcessGroup) -> Held:
         held = self._held()
         self._passes.abandon()
         self._hooks.remove()
-        former = self._collectives
-        former.close()
+        self._collectives.close()
         self._placement = self._placement.renewed()
         self._join(group, fill=False)
-        self._collectives.continue_from(former)
         return held
 
     def footprint(self) -> Footprint:
@@ -147,54 +118,32 @@ class ZeroEngine:
             buffers_bytes=sum(buffer.nbytes for buffer in self._model.buffers()),
         )
 
-    def traffic(self) -> Traffic:
-        return self._collectives.traffic()
-
     def _join(self, group: dist.ProcessGroup, *, fill: bool) -> None:
         stage = self._stage
         self._failure: RuntimeError | None = None
-        self._collectives = collectives = Collectives(group, self._device, ordered=self._deterministic)
-        self._state = TrainingState(
-            stage=stage,
-            precision=self._precision,
-            placement=self._placement,
-            units=self._units,
-            optimizer=self._config,
+        self._collectives = collectives = Collectives(
+            group, self._device, ordered=self._deterministic, meter=self._meter
         )
+        self._state = TrainingState(stage, self._units, self._precision, self._placement, self._config)
         self._state.settle(rank=collectives.rank, world=collectives.world, device=self._device, fill=fill)
         self._orthogonal: dict[int, Tensor] = {}
         load = [0] * collectives.world
         self._owners = [
             (flat, Owners(flat, collectives, sharded=stage.shards(StateKind.MASTER), load=load))
-            for unit in self._units
-            for flat in unit.trainable
+            for flat in self._trainable()
             if flat.plan.matrices
         ]
-        self._reducer = Reducer(
-            stage=stage,
-            collectives=collectives,
-            placement=self._placement,
-            dtype=self._precision.reduce_dtype,
-            num_params=len(self._ages.names),
-        )
-        self._passes = Passes(
-            stage=stage, units=self._units, collectives=collectives, reducer=self._reducer, state=self._state
-        )
-        self._hooks = Hooks(
-            self._model,
-            self._units,
-            self._passes,
-            gathers=stage.gather is Gather.AROUND_USE,
-            waits=stage.gather is Gather.AFTER_STEP,
-        )
+        dtype, num_params = self._precision.reduce_dtype, len(self._ages.names)
+        self._reducer = Reducer(stage, collectives, self._placement, dtype=dtype, num_params=num_params)
+        self._passes = Passes(stage, self._units, collectives, reducer=self._reducer, state=self._state)
+        gathers, waits = stage.gather is Gather.AROUND_USE, stage.gather is Gather.AFTER_STEP
+        self._hooks = Hooks(self._model, self._units, self._passes, gathers=gathers, waits=waits)
         weakref.finalize(self, self._hooks.remove)
 
     def _forward_backward(self, batch: Any, *, weight: float, last: bool) -> Tensor:
-        loss: Tensor = self._model(self._precision.cast_inputs(batch))
-        if loss.numel() != 1:
-            raise ValueError(f"model(batch) returned shape {tuple(loss.shape)}; the engine needs the mean loss")
+        loss = self._loss(batch)
         self._passes.begin_backward(last=last)
-        (loss.float() * (weight * self._loss_scale.value)).backward()  # type: ignore[no-untyped-call]
+        self._backward(loss, weight)
         self._passes.end_backward()
         return loss.detach()
 
@@ -214,41 +163,35 @@ class ZeroEngine:
         if agreed.late:
             self._reducer.flush(self._units)
             agreed = self._agree(tally)
-        # The scale of this step's backwards: it changes only after the step.
-        scale = self._loss_scale.value
-        norm = math.nan if agreed.bad else math.sqrt(agreed.square) / scale
-        if not agreed.bad:
-            divisor = scale * clip_divisor(norm, self._clip_norm)
-            self._orthogonalize(divisor, agreed.touched)
-            self._update(lr_scale, divisor, agreed.touched)
-        excused = self._loss_scale.judge(overflowed=agreed.bad > 0)
+        update = partial(self._update, lr_scale, agreed.touched)
+        outcome = self._conclude(square=agreed.square, bad=agreed.bad, tally=agreed.tally, update=update)
         self._passes.habits.adopt(agreed.habits)
         self._reducer.start_step(self._units)
         self._settle()
-        return StepOutcome(
-            grad_norm=norm, skipped=agreed.bad > 0, tally=agreed.tally, excused=excused, loss_scale=scale
-        )
+        return outcome
 
     def _agree(self, tally: Sequence[float]) -> Agreed:
         return agree(self._collectives, self._reducer, self._units, self._passes.habits, tally)
 
     def _refuse_thawed(self) -> None:
         """Which parameters train is fixed when the engine is built: state exists for those alone."""
-        for unit in self._units:
-            for flat in unit.flats:
-                if not flat.plan.trainable and flat.holds_gradients():
-                    names = [s.name for s, p in zip(flat.plan.slots, flat.params, strict=True) if p.grad is not None]
-                    raise RuntimeError(f"{names} were frozen when the engine was built and now have gradients")
+        frozen = [flat for unit in self._units for flat in unit.flats if not flat.plan.trainable]
+        pairs = [pair for flat in frozen for pair in zip(flat.plan.slots, flat.params, strict=True)]
+        if names := [slot.name for slot, param in pairs if param.grad is not None]:
+            raise RuntimeError(f"{names} were frozen when the engine was built and now have gradients")
 
-    def _update(self, lr_scale: float, divisor: float, touched: Sequence[float]) -> None:
+    def _trainable(self) -> list[Flat]:
+        return [flat for unit in self._units for flat in unit.trainable]
+
+    def _update(self, lr_scale: float, touched: Sequence[float], divisor: float) -> None:
         """Walk the units: fetch, update where the data are, commit; the next unit's state is asked for ahead."""
+        self._orthogonalize(divisor, touched)
         self._ages.advance(touched)
-        flats = [flat for unit in self._units for flat in unit.trainable]
-        following = dict(zip(flats, [*flats[1:], None], strict=True)) if flats else {}
+        upcoming = iter(self._trainable()[1:])
         for unit in self._units:
             for flat in unit.trainable:
-                if (upcoming := following[flat]) is not None:
-                    self._state.ahead(upcoming, *self._state.beside_master(upcoming))
+                if (following := next(upcoming, None)) is not None:
+                    self._state.ahead(following, *self._state.beside_master(following))
                 self._update_flat(flat, touched, lr_scale=lr_scale, divisor=divisor)
             self._publish(unit, unit.trainable)
 
@@ -265,8 +208,9 @@ class ZeroEngine:
 
     def _spans(self, flat: Flat, touched: Sequence[float]) -> Iterator[Span]:
         """What had a gradient, cut where every stage cuts."""
+        hypers = tuple(self._hypers.values())
         for parts in flat.parts:
-            yield from merge_parts(parts, touched=touched, steps=self._ages.steps, hypers=self._hypers)
+            yield from merge_parts(parts, touched=touched, steps=self._ages.steps, hypers=hypers)
 
     def _update_flat(self, flat: Flat, touched: Sequence[float], *, lr_scale: float, divisor: float) -> None:
         """Where the moments are: what rests elsewhere is copied there, and the master back."""
@@ -330,18 +274,6 @@ class ZeroEngine:
         mine, rank = self.layout(), self._collectives.rank
         readers = {(kind, piece): self._state.reader(kind, piece) for kind in self.kinds() for piece in mine.of(rank)}
         return Held(layout=mine, rank=rank, values=Readings(readers))
-
-
-def _metas(model: nn.Module, optimizer: OptimizerConfig, matrices: Collection[str]) -> dict[str, TensorMeta]:
-    return {
-        name: TensorMeta(
-            shape=tuple(param.shape),
-            dtype=str(param.dtype).removeprefix("torch."),
-            trainable=param.requires_grad,
-            kept=(StateKind.MASTER, *optimizer.beside_master(matrices=name in matrices)) if matrices else None,
-        )
-        for name, param in model.named_parameters()
-    }
 
 
 def _build_units(model: nn.Module, rule: UnitRule, precision: Precision, matrices: Collection[str]) -> list[Unit]:

@@ -7,28 +7,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from workers.engine.elementwise import Part
 from workers.engine.states import StateKind
-from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.collectives import Pending
 from workers.engine.zero.unit import FlatPlan, UnitPlan
 from workers.layout.interval import Interval
+from workers.optimizers.elementwise import Part
+from workers.tiers.protocol import StateKey
 
 
 class Flat:
-    """A flat plan bound to parameters and to one rank of a group.
+    """A flat plan bound to parameters and to one rank of a group. `full` is the padded vector that the parameters view.
 
-    `full` is the padded vector that the parameters view. Freeing resizes its storage to zero and refilling brings it
-    back, so views that autograd saved are valid again; a parameter's version counter is its own and never moves.
+    Freeing resizes its storage to zero and refilling brings it back, so views that autograd saved are valid again; a
+    parameter's version counter is its own and never moves.
     """
 
     def __init__(
         self, *, unit: str, index: int, first_param: int, plan: FlatPlan, params: Sequence[nn.Parameter]
     ) -> None:
-        self.unit = unit
-        self.index = index
-        self.first_param = first_param
-        self.plan = plan
+        self.unit, self.index, self.first_param, self.plan = unit, index, first_param, plan
         self.params = tuple(params)
         self.full: Tensor
         self._whole: list[Tensor]
@@ -47,23 +44,18 @@ class Flat:
         self.shard = self.plan.shard(rank, world)
         self.full_numel = self.shard.numel * world
         self.state = self.shard if sharded else Interval(0, self.full_numel)
-        self.parts = self._parts()
+        # Cut at the borders of all ranks' shards even where one rank holds all: a fused kernel rounds its tail apart,
+        # and every stage shall give the same bits.
+        starts = range(self.state.start, self.state.stop, max(self.shard.numel, 1))
+        self.parts = tuple(self._inside(Interval(start, start + self.shard.numel)) for start in starts)
         self.size_bytes = self.full_numel * self.plan.dtype.itemsize
         self.clean = True
 
-    def _parts(self) -> tuple[tuple[Part, ...], ...]:
-        """The parameters in this rank's state, cut at the borders of all ranks' shards even where one rank holds all.
-
-        The fused kernel rounds its tail otherwise than its body, and every stage shall give the same bits.
-        """
-        size = max(self.shard.numel, 1)
+    def _inside(self, interval: Interval) -> tuple[Part, ...]:
+        """The parameters in an interval of this rank's state."""
         numbers = {slot: number for number, slot in enumerate(self.plan.slots, start=self.first_param)}
-        parts = []
-        for start in range(self.state.start, self.state.stop, size):
-            common = self.plan.cut(Interval(start, start + size))
-            inside = ((numbers[slot], interval.shift(-self.state.start)) for slot, interval in common)
-            parts.append(tuple(Part(number=number, start=at.start, stop=at.stop) for number, at in inside))
-        return tuple(parts)
+        common = [(numbers[slot], at.shift(-self.state.start)) for slot, at in self.plan.cut(interval)]
+        return tuple(Part(number=number, start=at.start, stop=at.stop) for number, at in common)
 
     def build(self, device: torch.device, *, fill: bool, whole: bool) -> None:
         """A new whole vector, and the parameters on it; with `fill` it takes over the values that they have.
@@ -72,7 +64,8 @@ class Flat:
         empty = torch.zeros if whole else torch.empty
         self.full = empty(self.full_numel, dtype=self.plan.dtype, device=device)
         self._whole = self.views(self.full)
-        self._blank = [_blank(self.full).expand(view.shape) for view in self._whole]
+        nothing = torch.nan if self.full.is_floating_point() else torch.iinfo(self.full.dtype).max
+        self._blank = [self.full.new_full((), nothing).expand(view.shape) for view in self._whole]
         for view, param in zip(self._whole, self.params, strict=True):
             if fill and not param.is_meta:
                 view.copy_(param.detach())
@@ -109,14 +102,10 @@ class Flat:
 
     def take_gradients(self) -> list[Tensor | None]:
         """What is new since the last call; the parameters forget it."""
-        grads: list[Tensor | None] = []
+        grads = [param.grad for param in self.params]
         for param in self.params:
-            grad = param.grad
-            if grad is not None:
-                param.grad = None
-                grad = grad.to_dense() if grad.is_sparse else grad
-            grads.append(grad)
-        return grads
+            param.grad = None
+        return [grad.to_dense() if grad is not None and grad.is_sparse else grad for grad in grads]
 
     def holds_gradients(self) -> bool:
         return any(param.grad is not None for param in self.params)
@@ -139,18 +128,15 @@ class Unit:
     """A unit on this rank: its flats, and where it stands in the present pass."""
 
     def __init__(self, *, index: int, plan: UnitPlan, modules: Sequence[nn.Module], flats: Sequence[Flat]) -> None:
-        self.index = index
-        self.plan = plan
-        self.modules = tuple(modules)
-        self.flats = tuple(flats)
+        self.index, self.plan = index, plan
+        self.modules, self.flats = tuple(modules), tuple(flats)
         self.trainable = tuple(f for f in flats if f.plan.trainable)
         self.has_frozen = len(self.trainable) < len(self.flats)
         self.expected = sum(len(f.params) for f in self.trainable)
         self.arrived: set[int] = set()
-        self.inputs_awaited = 0
-        self.inputs_hooked = False
         self.pending: list[Pending] = []
         self.whole = True
+        self.begin_pass()
 
     @property
     def complete(self) -> bool:
@@ -168,10 +154,9 @@ class Unit:
 
     def wait(self) -> None:
         """The parameters may be read."""
-        if self.pending:
-            pending, self.pending = self.pending, []
-            for each in pending:
-                each.wait()
+        pending, self.pending = self.pending, []
+        for each in pending:
+            each.wait()
 
 
 def leave_meta(param: nn.Parameter, device: torch.device) -> None:
@@ -179,9 +164,3 @@ def leave_meta(param: nn.Parameter, device: torch.device) -> None:
     nothing = torch.empty(0, dtype=param.dtype, device=device)
     # What `torch.utils.swap_tensors` does, which refuses parameters that an LSTM remembers by weak references.
     torch._C._swap_tensor_impl(param, torch.Tensor._make_subclass(type(param), nothing, param.requires_grad))
-
-
-def _blank(like: Tensor) -> Tensor:
-    """One element that no computation mistakes for a value."""
-    blank = torch.nan if like.is_floating_point() else torch.iinfo(like.dtype).max
-    return torch.full((), blank, dtype=like.dtype, device=like.device)

@@ -23,13 +23,10 @@ class Passes:
     """One forward or backward at a time: opened and closed by the engine; hooks report in between."""
 
     def __init__(
-        self, *, stage: Stage, units: Sequence[Unit], collectives: Collectives, reducer: Reducer, state: TrainingState
+        self, stage: Stage, units: Sequence[Unit], collectives: Collectives, *, reducer: Reducer, state: TrainingState
     ) -> None:
-        self._units = units
+        self._units, self._collectives, self._reducer, self._state = units, collectives, reducer, state
         self.habits = Habits(len(units))
-        self._collectives = collectives
-        self._reducer = reducer
-        self._state = state
         self._gathers = stage.gather is Gather.AROUND_USE
         self._reduces_each = stage.reduce is Reduce.EACH
         self._reducing = False
@@ -37,8 +34,7 @@ class Passes:
         for unit in units:
             unit.whole = not self._gathers
         self.phase = Phase.IDLE
-        self.gathered_bytes = 0
-        self.gathered_peak_bytes = 0
+        self.gathered_bytes = self.gathered_peak_bytes = 0
 
     def begin_forward(self) -> None:
         self.phase = Phase.FORWARD
@@ -114,10 +110,8 @@ class Passes:
                 self._release(unit)
 
     def _list(self, launches: Sequence[Launch]) -> Launches:
-        return Launches(launches, start=self._start, ready=self._is_complete)
-
-    def _is_complete(self, index: int) -> bool:
-        return self._units[index].complete and index not in self.habits.again
+        again = self.habits.again
+        return Launches(launches, start=self._start, ready=lambda n: self._units[n].complete and n not in again)
 
     def _start(self, launch: Launch) -> None:
         unit = self._units[launch.unit]

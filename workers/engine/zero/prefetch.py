@@ -1,9 +1,8 @@
 """The one order in which every rank launches the collectives of a pass.
 
-A pass (forward, or backward) is a static list of launches; a hook only says how far along the list this rank may go.
-So a branch that only one rank takes, or a rank with no micro-batch left, changes when a collective starts and never
-which one comes next. And since gathers and reductions are one list, a rank never waits for a collective while another
-waits for an earlier one.
+A pass (forward, or backward) is a static list of launches; a hook only says how far along the list this rank may go:
+what a rank runs changes when a collective starts, and never which one comes next. Gathers and reductions are one list,
+so no rank waits for a collective while another waits for an earlier one.
 """
 
 from __future__ import annotations
@@ -56,11 +55,8 @@ class Launches:
     def __init__(
         self, launches: Sequence[Launch], *, start: Callable[[Launch], None], ready: Callable[[int], bool]
     ) -> None:
-        self._launches = launches
-        self._start = start
-        self._ready = ready
-        self._cursor = 0
-        self._allowed = -1
+        self._launches, self._start, self._ready = launches, start, ready
+        self._cursor, self._allowed = 0, -1
         gathers = [at for at, launch in enumerate(launches) if launch.action is Action.GATHER]
         self._gather_at = {launches[at].unit: at for at in gathers}
         self._next_gather = dict(pairwise(gathers))
@@ -69,7 +65,7 @@ class Launches:
         """Launch everything up to the gather of `unit`, also reductions of units that still miss gradients here."""
         at = self._gather_at[unit]
         while self._cursor <= at:
-            self._launch_next()
+            self.pop()
 
     def allow_next_gather(self, unit: int) -> None:
         """`unit` is in use: the gather after its own may start."""
@@ -85,7 +81,7 @@ class Launches:
                 return
             if launch.action is Action.REDUCE and not self._ready(launch.unit):
                 return
-            self._launch_next()
+            self.pop()
 
     def next_gather(self) -> int | None:
         """The unit that will be gathered next."""
@@ -96,9 +92,6 @@ class Launches:
         """Launch the next entry, whatever it is; None at the end of the list."""
         if self._cursor == len(self._launches):
             return None
-        return self._launch_next()
-
-    def _launch_next(self) -> Launch:
         launch = self._launches[self._cursor]
         self._cursor += 1
         self._start(launch)

@@ -37,12 +37,9 @@ class Reducer:
     """Packs a unit's gradients, sends them, and adds what lands to this rank's gradient. One order on every rank."""
 
     def __init__(
-        self, *, stage: Stage, collectives: Collectives, placement: Placement, dtype: torch.dtype, num_params: int
+        self, stage: Stage, collectives: Collectives, placement: Placement, *, dtype: torch.dtype, num_params: int
     ) -> None:
-        self._stage = stage
-        self._collectives = collectives
-        self._placement = placement
-        self._dtype = dtype
+        self._stage, self._collectives, self._placement, self._dtype = stage, collectives, placement, dtype
         self._sharded = stage.shards(StateKind.GRAD)
         self._packs = stage.reduce is Reduce.EACH
         # Whether what is launched now completes the step's gradient.
@@ -130,21 +127,19 @@ class Reducer:
         return grad if self._sharded else grad.narrow(0, interval.start, interval.numel)
 
     def _send_packed(self, flat: Flat) -> None:
-        self._make_room()
-        bucket = self.buckets.take(flat.full_numel, self._dtype)
+        bucket = self._bucket(flat)
         self._write(flat, bucket.vector, bucket.places(flat), add=False)
         self._send(flat, bucket.vector, bucket=bucket, add=not flat.clean)
         flat.clean = False
 
     def _send_whole(self, flat: Flat) -> None:
         grad = self._placement.fetch(flat.key(StateKind.GRAD))
-        if grad.dtype == self._dtype:
-            self._send(flat, grad, bucket=None, add=False)
-            return
+        bucket = None if grad.dtype == self._dtype else self._bucket(flat)
+        self._send(flat, grad if bucket is None else bucket.vector.copy_(grad), bucket=bucket, add=False)
+
+    def _bucket(self, flat: Flat) -> Bucket:
         self._make_room()
-        bucket = self.buckets.take(flat.full_numel, self._dtype)
-        bucket.vector.copy_(grad)
-        self._send(flat, bucket.vector, bucket=bucket, add=False)
+        return self.buckets.take(flat.full_numel, self._dtype)
 
     def _send(self, flat: Flat, packed: Tensor, *, bucket: Bucket | None, add: bool) -> None:
         self._make_room()

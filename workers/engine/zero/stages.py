@@ -40,12 +40,6 @@ class Stage:
         """Reduction is an all-reduce: every rank needs the whole gradient because it updates the whole master."""
         return not self.shards(StateKind.MASTER)
 
-    def elements_per_step(self, *, params: int, micro_batches: int) -> int:
-        """Elements that pass the collectives in a step, an all-reduce counted twice: 2P, 2P, (k+1)P, 3kP."""
-        reductions = 1 if self.reduce is Reduce.AT_LAST else micro_batches
-        gathers = {Gather.NEVER: 0, Gather.AFTER_STEP: 1, Gather.AROUND_USE: 2 * micro_batches}[self.gather]
-        return params * (reductions + int(self.shares_gradients) + gathers)
-
 
 _OPTIMIZER = frozenset(StateKind) - {StateKind.PARAM, StateKind.GRAD}
 

@@ -1,66 +1,42 @@
 """The training state of this rank: what rests where, by the stage's row and the precision, and its way in and out.
 
-Bytes per rank between steps (P parameters, N ranks), trainable parameters with Adam (two fp32
-values per element; SGD with momentum, Adagrad and Lion keep one, an average of the weights is one more):
-
-| stage | 2-byte parameters       | fp32                |
-|-------|-------------------------|---------------------|
-| 0     | 2P + 2P + 12P = 16P     | 4P + 4P + 8P = 16P  |
-| 1     | 2P + 2P + 12P/N         | 4P + 4P + 8P/N      |
-| 2     | 2P + (2 + 12)P/N        | 4P + (4 + 8)P/N     |
-| 3     | (4 + 12)P/N = 16P/N     | (4 + 4 + 8)P/N      |
-
-In fp32 the parameter is its own master. At stage 3 the fp32 shard is parameter and master in one: it is cast while it
-is gathered, so no 2-byte copy rests, and gradients are summed in fp32.
-
-Offload moves the same bytes and adds none. With the optimizer's tier go master and moments, and to host memory the
-gradients that rest as shards (whole ones, at stages 0 and 1, stay); with the parameters' tier goes stage 3's shard.
-A master that is the whole parameter (fp32, stages 0-2) stays on the device, and is copied to where the moments are for
-the update of its unit alone.
+Its bytes are those of `docs/memory.md`. In fp32 the parameter is its own master. At stage 3 the fp32 shard is both: it
+is cast while it is gathered, so no 2-byte copy rests, and gradients are summed in fp32. Offload moves the same bytes
+and adds none; a master that is the whole parameter (fp32, stages 0-2) stays on the device, and is copied to where the
+moments are for the update of its unit alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from workers.engine.optimizer import OptimizerConfig
 from workers.engine.placement import Placement
 from workers.engine.precision import MASTER_DTYPE, Precision
 from workers.engine.states import StateKind
-from workers.engine.tiers.protocol import StateKey
 from workers.engine.zero.flat import Flat, Unit
 from workers.engine.zero.stages import Stage
-from workers.engine.zero.unit import Slot
 from workers.layout.interval import Interval
 from workers.layout.layout import Piece
+from workers.optimizers.config import OptimizerConfig
+from workers.tiers.protocol import StateKey
 
 
 class TrainingState:
     """Master, gradient and what the optimizer keeps of every flat vector, on the tiers that the placement names."""
 
     def __init__(
-        self,
-        *,
-        stage: Stage,
-        precision: Precision,
-        placement: Placement,
-        units: Sequence[Unit],
-        optimizer: OptimizerConfig,
+        self, stage: Stage, units: Sequence[Unit], precision: Precision, placement: Placement, config: OptimizerConfig
     ) -> None:
-        self._optimizer = optimizer
-        self._precision = precision
-        self._placement = placement
+        self._config, self._precision, self._placement = config, precision, placement
         self._params_sharded = stage.shards(StateKind.PARAM)
         self._grads_sharded = stage.shards(StateKind.GRAD)
         self._state_sharded = stage.shards(StateKind.MASTER)
-        self._units = units
-        self._slots: dict[str, tuple[Flat, Slot]] = {
-            slot.name: (flat, slot) for flat in self._flats() for slot in flat.plan.slots
-        }
+        self._flats = [flat for unit in units for flat in unit.flats]
+        self._slots = {slot.name: (flat, slot) for flat in self._flats for slot in flat.plan.slots}
 
     @property
     def grad_dtype(self) -> torch.dtype:
@@ -69,7 +45,7 @@ class TrainingState:
 
     def settle(self, *, rank: int, world: int, device: torch.device, fill: bool) -> None:
         """Allocate this rank's state; with `fill` from the parameters' present values, else undefined."""
-        for flat in self._flats():
+        for flat in self._flats:
             flat.place(rank=rank, world=world, sharded=self._state_sharded)
             self._allocate(flat)
             if fill and self._rests_apart(flat):
@@ -81,7 +57,7 @@ class TrainingState:
 
     def beside_master(self, flat: Flat) -> tuple[StateKind, ...]:
         """What the optimizer keeps of a flat vector."""
-        return self._optimizer.beside_master(matrices=flat.plan.matrices) if flat.plan.trainable else ()
+        return self._config.beside_master(matrices=flat.plan.matrices) if flat.plan.trainable else ()
 
     def master(self, flat: Flat) -> Tensor:
         """The values that the optimizer updates: fp32 where trainable. May be changed until `commit_master`."""
@@ -150,11 +126,8 @@ class TrainingState:
         """kind -> tier -> bytes at rest."""
         sizes = {str(kind): dict(tiers) for kind, tiers in self._placement.size_bytes().items()}
         if not self._params_sharded:
-            sizes[StateKind.PARAM] = {"device": sum(flat.size_bytes for flat in self._flats())}
+            sizes[StateKind.PARAM] = {"device": sum(flat.size_bytes for flat in self._flats)}
         return sizes
-
-    def _flats(self) -> Iterator[Flat]:
-        return (flat for unit in self._units for flat in unit.flats)
 
     def _rests_apart(self, flat: Flat) -> bool:
         """Whether master values exist beside the whole parameter vector."""
@@ -177,7 +150,7 @@ class TrainingState:
 
     def _locate(self, kind: StateKind, piece: Piece) -> tuple[Flat, Interval]:
         """The flat vector and the interval of its state on this rank."""
-        if kind not in (kinds := self._optimizer.kinds()):
+        if kind not in (kinds := self._config.kinds()):
             raise KeyError(f"{kind} is not training state; ask for one of {[str(k) for k in kinds]}")
         if piece.tensor not in self._slots:
             raise KeyError(f"the model has no tensor {piece.tensor!r}")

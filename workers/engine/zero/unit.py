@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 
@@ -83,7 +84,7 @@ def plan_of(
             dtype=dtype,
             trainable=trainable,
             matrices=whole,
-            slots=_slots((name, grouping.params[name].shape) for name in names),
+            slots=_slots([(name, grouping.params[name].shape) for name in names]),
         )
         for (dtype, trainable, whole), names in alike.items()
     )
@@ -100,10 +101,7 @@ def layout(units: Iterable[UnitPlan], *, stage: int, world: int) -> Layout[int]:
     return Layout(pieces)
 
 
-def _slots(named_shapes: Iterable[tuple[str, Sequence[int]]]) -> tuple[Slot, ...]:
-    slots: list[Slot] = []
-    start = 0
-    for name, shape in named_shapes:
-        slots.append(Slot(name=name, start=start, shape=tuple(shape)))
-        start = slots[-1].interval.stop
-    return tuple(slots)
+def _slots(named_shapes: Sequence[tuple[str, Sequence[int]]]) -> tuple[Slot, ...]:
+    starts = accumulate((math.prod(shape) for _, shape in named_shapes), initial=0)
+    pairs = zip(named_shapes, starts, strict=False)
+    return tuple(Slot(name=name, start=start, shape=tuple(shape)) for (name, shape), start in pairs)

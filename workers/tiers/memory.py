@@ -1,24 +1,23 @@
-"""The tier where the model computes: values never travel."""
+"""Memory, where values never travel: the device's, or the host's, page-locked where a GPU reads and writes it."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from workers.engine.tiers.protocol import StateKey
+from workers.tiers.protocol import StateKey
 
 
-class DeviceTier:
-    name = "device"
+class MemoryTier:
     stays = True
     staging_bytes = 0
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, *, name: str = "device", pinned: bool = False) -> None:
+        self.name, self._device, self._pinned = name, device, pinned
         self._values: dict[StateKey, Tensor] = {}
 
     def allocate(self, key: StateKey, *, numel: int, dtype: torch.dtype) -> None:
-        self._values[key] = torch.zeros(numel, dtype=dtype, device=self._device)
+        self._values[key] = torch.zeros(numel, dtype=dtype, device=self._device, pin_memory=self._pinned)
 
     def ahead(self, key: StateKey) -> None:
         """Already near."""
@@ -33,5 +32,5 @@ class DeviceTier:
         if values is not self._values[key]:
             self._values[key].copy_(values)
 
-    def renewed(self) -> DeviceTier:
-        return DeviceTier(self._device)
+    def renewed(self) -> MemoryTier:
+        return MemoryTier(self._device, name=self.name, pinned=self._pinned)

@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from workers.engine.tiers.protocol import StateKey
+from workers.tiers.protocol import StateKey
 
 # O_DIRECT wants addresses, offsets and lengths in whole blocks of the disk; 4096 suits every disk.
 BLOCK_BYTES = 4096

@@ -11,8 +11,8 @@ from torch.optim.adagrad import adagrad
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from workers.engine.optimizer import Hyper, OptimizerConfig
-from workers.engine.states import StateKind
+from workers.optimizers.config import Hyper, OptimizerConfig
+from workers.optimizers.kinds import StateKind
 
 # Elements that are worked on at a time where a temporary is needed: a low-precision gradient in fp32, Lion's update.
 WINDOW_NUMEL = 1 << 20

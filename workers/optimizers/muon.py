@@ -6,22 +6,11 @@ import math
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
-
-from workers.engine.units import UnitRule, group_units
+from torch import Tensor
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
 EPS = 1e-7
-
-
-def hidden_matrices(model: nn.Module) -> frozenset[str]:
-    """Names of what Muon is for: matrices of the repeated blocks (of the whole model where none repeats), never an
-    embedding's. It follows the model alone, so that units change no update."""
-    root, *blocks = group_units(model, UnitRule())
-    tables = {module.weight for module in model.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)}
-    params = {name: param for group in blocks or [root] for name, param in group.params.items()}
-    return frozenset(n for n, p in params.items() if p.ndim == 2 and p.numel() and p.requires_grad and p not in tables)
 
 
 def lr_ratio(shape: Sequence[int], adjust: str) -> float:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from workers.engine.states import StateKind
+from workers.optimizers.kinds import StateKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class StateKey:
 
 
 class Tier(Protocol):
-    """A place for 1-D tensors by key. What `fetch` returns may be changed in place until `commit`."""
+    """A place for 1-D tensors by key. What `fetch` returns may be changed in place until `commit`, which makes it final
+    until the next fetch, or `release`, for what is unchanged."""
 
     @property
     def name(self) -> str: ...
@@ -44,13 +45,9 @@ class Tier(Protocol):
 
     def fetch(self, key: StateKey) -> torch.Tensor: ...
 
-    def release(self, key: StateKey) -> None:
-        """Done with what `fetch` returned, which is unchanged."""
-        ...
+    def release(self, key: StateKey) -> None: ...
 
-    def commit(self, key: StateKey, values: torch.Tensor) -> None:
-        """The values are final until the next fetch."""
-        ...
+    def commit(self, key: StateKey, values: torch.Tensor) -> None: ...
 
     def renewed(self) -> Tier:
         """An empty tier of the same kind and place; this one keeps what it has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from workers.engine.states import StateKind
+from workers.optimizers.kinds import StateKind
 
 _ADAM = (StateKind.EXP_AVG, StateKind.EXP_AVG_SQ)
 _MOMENTS = {
