@@ -1,7 +1,8 @@
 """Our engine at every stage beside DDP, ZeroRedundancyOptimizer, FSDP2 and DeepSpeed: interleaved, as ratios.
 
-Step time, CPU time, peak memory above the start, tensors alive between backward and update, bytes on the wire, and how
-far the loss is from one process that has all batches. DeepSpeed runs where `benchmarks/.venv` has it (`make peers`).
+One table per call, and which aims are met. Step time, CPU time, peak memory above the start, tensors alive between
+backward and update, bytes on the wire, and how far the loss is from one process that has all batches. DeepSpeed runs
+where `benchmarks/.venv` has it (`make peers`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from rich.console import Console
@@ -87,7 +89,7 @@ def command(contender: str, rank: int, settings: argparse.Namespace, *, store: P
         "steps": settings.steps,
     }
     options = [word for name, value in numbers.items() for word in (f"--{name}", str(value))]
-    python = PEERS_PYTHON if contender in DEEPSPEEDS else sys.executable
+    python = settings.peers if contender in DEEPSPEEDS else sys.executable
     return [str(python), "-m", "benchmarks.engine_rank", contender, settings.model, *options, "--store", str(store)]
 
 
@@ -137,32 +139,48 @@ def show_aims(found: dict[str, list[Figures]], console: Console) -> None:
             spread = f"{seen.low:.2f}-{seen.high:.2f}"
             table.add_row(name, peer, figure, f"{seen.median:.2f}", spread, f"{limit:.2f}", verdict)
     console.print(table)
+    rounds = len(next(iter(found.values())))
+    console.print(f"{rounds} rounds; a ratio is the median of those within a round")
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("--model", default="gpt-small")
     parser.add_argument("--world", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=9, help="at most")
+    parser.add_argument("--minutes", type=float, help="no round begins that would end later; 7 for gpt-small, else 11")
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--warmup", type=int, default=2)
     parser.add_argument("--batch", type=int, default=2, help="sequences per rank and step")
     parser.add_argument("--seq-len", type=int, default=64)
     parser.add_argument("--contenders", nargs="*", help="these alone; ddp must be among them")
-    return parser.parse_args()
+    parser.add_argument("--peers", type=Path, default=PEERS_PYTHON, help="the interpreter that has DeepSpeed")
+    settings = parser.parse_args()
+    settings.minutes = settings.minutes or (7.0 if settings.model == "gpt-small" else 11.0)
+    return settings
 
 
 def main() -> int:
     settings, console = parse(), Console(width=150)
     contenders = [name for name in settings.contenders or (*TORCHS, *DEEPSPEEDS, *OURS)]
-    if not PEERS_PYTHON.exists():
+    if not settings.peers.exists():
         console.print("DeepSpeed is not there: `make peers` installs it in an environment of its own", style="yellow")
         contenders = [name for name in contenders if name not in DEEPSPEEDS]
+    began = time.monotonic()
     loss = turn(REFERENCE, settings)["loss"]
-    found = measure(contenders, rounds=settings.rounds, turn=lambda contender: said(contender, settings, console))
+
+    def fits(done: int) -> bool:
+        expected_s = (time.monotonic() - began) * (done + 1) / done
+        return bool(expected_s <= 60 * settings.minutes)
+
+    found = measure(
+        contenders, rounds=settings.rounds, turn=lambda contender: said(contender, settings, console), go_on=fits
+    )
     show(found, loss, console)
     show_aims(found, console)
-    path = results.write("engines", settings=vars(settings), figures={**found, REFERENCE: loss})
+    described = {name: str(value) if isinstance(value, Path) else value for name, value in vars(settings).items()}
+    name = f"engines-{settings.model}-{settings.world}"
+    path = results.write(name, settings=described, figures={**found, REFERENCE: loss})
     console.print(f"written to {path.relative_to(ROOT)}")
     void = differing(found, loss)
     if void:

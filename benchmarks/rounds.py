@@ -24,11 +24,22 @@ def order(contenders: Sequence[str], *, rounds: int) -> list[tuple[int, str]]:
     return [(turn, contenders[(turn + place) % count]) for turn in range(rounds) for place in range(count)]
 
 
-def measure(contenders: Sequence[str], *, rounds: int, turn: Callable[[str], Figures]) -> dict[str, list[Figures]]:
-    """The figures of each contender, one entry per round in the order of rounds."""
+def measure(
+    contenders: Sequence[str],
+    *,
+    rounds: int,
+    turn: Callable[[str], Figures],
+    go_on: Callable[[int], bool] = lambda done: True,
+) -> dict[str, list[Figures]]:
+    """The figures of each contender, one entry per round in the order of rounds. go_on: whether another round fits,
+    after so many that are done."""
     found: dict[str, list[Figures]] = {contender: [] for contender in contenders}
-    for _, contender in order(contenders, rounds=rounds):
-        found[contender].append(turn(contender))
+    turns, count = order(contenders, rounds=rounds), len(contenders)
+    for number in range(rounds):
+        if number and not go_on(number):
+            break
+        for _, contender in turns[number * count : (number + 1) * count]:
+            found[contender].append(turn(contender))
     return found
 
 

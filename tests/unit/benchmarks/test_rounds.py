@@ -20,6 +20,18 @@ def test_a_slow_round_hits_all_and_leaves_the_ratio_alone() -> None:
     assert median(found["a"], "step_s") == 1.0
 
 
+def test_rounds_end_where_no_other_fits_and_never_within_one() -> None:
+    asked: list[int] = []
+
+    def go_on(done: int) -> bool:
+        asked.append(done)
+        return done < 3
+
+    found = measure(["a", "b"], rounds=9, turn=lambda name: {}, go_on=go_on)
+    assert {name: len(rounds) for name, rounds in found.items()} == {"a": 3, "b": 3}
+    assert asked == [1, 2, 3]
+
+
 def test_a_ratio_of_different_rounds_is_refused() -> None:
     with pytest.raises(ValueError, match="shorter"):
         ratio([{"step_s": 1.0}, {"step_s": 1.0}], [{"step_s": 1.0}], "step_s")
