@@ -131,8 +131,9 @@ class Passes:
             # step on the unit stays whole between its uses.
             self.habits.use_again(unit.index)
             self._gather(unit)
-        unit.wait()
+        # The next one starts behind this one, and not when this one has arrived.
         self._launches.allow_next_gather(unit.index)
+        unit.wait()
 
     def _gather(self, unit: Unit) -> None:
         if not unit.whole:
