@@ -144,7 +144,11 @@ def _without_a_folder(spec: JobSpec) -> Iterator[Problem]:
 
 
 def _fsdp(spec: JobSpec) -> Iterator[Problem]:
-    """What torch's FSDP2 has not: our ZeRO has it."""
+    """What torch's FSDP2 has not: our ZeRO has it. And the reverse."""
+    if spec.shard_size is not None and (spec.engine != "fsdp" or spec.stage == 0):
+        problem = "ZeRO shards over all workers" if spec.engine != "fsdp" else "stage 0 shards nothing"
+        fix = "remove it, or use engine: fsdp at stage 2 or 3 (HYBRID_SHARD)"
+        yield Problem(field="shard_size", value=spec.shard_size, problem=problem, fix=fix)
     if spec.engine != "fsdp":
         return
     offload, fix = spec.offload, "use engine: zero, or offload: cpu"

@@ -57,12 +57,21 @@ def fsdp_rests_as(stage: int) -> int:
     return 3 if stage else 0
 
 
-def fsdp_elements_per_step(*, numel: int, root_numel: int, workers: int, stage: int, micro_batches: int) -> int:
-    """2P, 2kP, and at stage 3 k(3P - R): the root's parameters (R) are not given back between forward and backward."""
+def fsdp_elements_per_step(
+    *, numel: int, root_numel: int, workers: int, stage: int, micro_batches: int, parts: int | None = None
+) -> int:
+    """2P, 2kP, and at stage 3 k(3P - R): the root's parameters (R) are not given back between forward and backward.
+    parts: of the shards, where they are fewer than the workers; once in a step the copies of a shard are summed."""
+    parts, k = parts or (1 if stage == 0 else workers), micro_batches
     if workers == 1:
         return 0
-    k = micro_batches
-    return {0: 2 * numel, 2: 2 * k * numel, 3: k * (3 * numel - root_numel)}[stage]
+    inside = {0: 0, 2: 2 * k * numel, 3: k * (3 * numel - root_numel)}[stage] if parts > 1 else 0
+    return inside + (2 * math.ceil(numel / parts) if parts < workers else 0)
+
+
+def shard_parts(workers: int, shard_size: int | None) -> int:
+    """Into how many parts FSDP2 cuts the state: all workers share one copy where the size does not divide them."""
+    return workers if shard_size is None or workers % shard_size else shard_size
 
 
 def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict[str, int]:

@@ -14,6 +14,7 @@ from service.domain.memory import (
     fsdp_elements_per_step,
     fsdp_rests_as,
     recipe,
+    shard_parts,
     state_bytes,
     unit_numels,
     window_bytes,
@@ -100,7 +101,7 @@ def rank_bytes(
     # FSDP2's parameters are fp32 and their own master at every stage, as ours are at stage 3.
     recipe_of = stage if spec.engine == "zero" else 3
     rule = recipe(spec.precision, stage=recipe_of, training=spec.training, matrix_share=matrix_share(shape))
-    states = state_bytes(numel=shape.numel, workers=workers, stage=held, recipe=rule)
+    states = state_bytes(numel=shape.numel, workers=shard_parts(workers, spec.shard_size), stage=held, recipe=rule)
     ratio = fitting_ratio(offload, states, tiers=tiers, passing_bytes=sum(passing.values()), budget_bytes=budget_bytes)
     largest = max(unit_numels(shape).values())
     staging = staging_bytes(largest_unit=largest, workers=workers, stage=stage, recipe=rule, tiers=tiers)
@@ -166,7 +167,10 @@ def _elements(spec: JobSpec, shape: Shape, *, stage: int, workers: int, turns: i
             numel=numel, workers=workers, stage=moves_as, micro_batches=turns, matrix_numel=round(share * numel)
         )
     root = unit_numels(shape)["root"]
-    return fsdp_elements_per_step(numel=numel, root_numel=root, workers=workers, stage=stage, micro_batches=turns)
+    parts = 1 if stage == 0 else shard_parts(workers, spec.shard_size)
+    return fsdp_elements_per_step(
+        numel=numel, root_numel=root, workers=workers, stage=stage, micro_batches=turns, parts=parts
+    )
 
 
 def _sizes(spec: JobSpec) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ Tier = Literal["none", "cpu", "nvme"]
 Dtype = Literal["fp32", "bf16", "fp16"]
 Stage = Literal[0, 1, 2, 3, "auto"]
 
-FSDP_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0}
+FSDP_STAGES = {"FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2}
 
 
 # ---- model ---------------------------------------------------------------------------------------------------------
@@ -201,6 +201,15 @@ def _stage(value: object) -> object:
     return FSDP_STAGES.get(value, value) if isinstance(value, str) else value
 
 
+_NEEDED = "needed"
+
+
+def _shard_size(value: object) -> object:
+    if value == _NEEDED:
+        raise ValueError("HYBRID_SHARD needs a number: how many workers share one copy of the state")
+    return value
+
+
 # ---- size ----------------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +308,8 @@ class JobSpec(Value):
     data: DataSpec = "stdlib"
     engine: Literal["zero", "fsdp"] = "zero"
     stage: Annotated[Stage, BeforeValidator(_stage)] = 2
+    # Workers that share one copy of the state, as HYBRID_SHARD has it; a group that it does not divide shares one.
+    shard_size: Annotated[int | None, Field(ge=1, le=4096), BeforeValidator(_shard_size)] = None
     offload: Offload = Offload()
     units: Literal["auto"] | UnitRuleSpec = "auto"
     precision: PrecisionSpec = PrecisionSpec()
@@ -330,6 +341,8 @@ class JobSpec(Value):
 
 def _fill(document: dict[str, Any]) -> dict[str, Any]:
     """`seq_len` follows the model's context and `micro_batch_size` the batch, where the user left them out."""
+    if "HYBRID" in str(document.get("stage")) and document.get("shard_size") is None:
+        document = {**document, "shard_size": _NEEDED}
     training = document.get("training", {})
     if not isinstance(training, dict):
         return document

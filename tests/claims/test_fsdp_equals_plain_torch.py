@@ -8,10 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from service.domain.batching import rounds
+from service.domain.memory import fsdp_elements_per_step
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.scenarios import WIDTH, Layer, Micro, Scenario, data, plain_run
 from tests.claims.test_known_faults import SCENARIOS, End, run_scenario
-from tests.claims.training import batch, fsdp_engine, gpt, plain_curve, train_step
+from tests.claims.training import MICRO_BATCHES, SHAPE, batch, fsdp_engine, gpt, plain_curve, train_step
 from workers.engine.fsdp2.engine import LostGradients, UnevenUnits
 from workers.engine.fsdp2.sharding import SparseGradients
 from workers.engine.precision import Precision
@@ -74,20 +76,32 @@ def test_each_stage_gives_the_curve_of_plain_torch_for_any_accumulation(world: i
             torch.testing.assert_close(torch.tensor(curves[stage, count]), expected, rtol=1e-5, atol=0)
 
 
-def _hybrid(rank: int, world: int) -> list[list[tuple[float, float]]]:
+def _hybrid(rank: int, world: int) -> tuple[list[list[tuple[float, float]]], float, int]:
     """Two copies of the state, each in shards of two ranks; everything on the CPU's tier; units by class."""
-    curves = []
-    for options in ({"shard_size": 2}, {"offload": True}, {"units": UnitRule(layers=["Block"])}):
+    curves, moved, held = [], 0.0, 0
+    for options in ({"offload": True}, {"units": UnitRule(layers=["Block"])}, {"shard_size": 2}):
         engine = fsdp_engine(gpt(), world_group(), stage=3, **options)
         curves.append([train_step(engine, step, rank=rank, world=world) for step in range(1, 6)])
-    return curves
+        # The first step shows the parameters once; the second and what follows are as planned.
+        before = sum(engine.traffic().elements.values())
+        train_step(engine, 6, rank=rank, world=world)
+        moved = sum(engine.traffic().elements.values()) - before
+        held = sum(engine.footprint().by_kind["param"].values())
+    return curves, moved, held
 
 
-def test_hybrid_shards_and_offload_give_the_same_curve() -> None:
+def test_hybrid_shards_and_offload_give_the_same_curve_and_move_what_the_planner_says() -> None:
     expected = torch.tensor(plain_curve(gpt(), 5))
-    for curves in on_ranks(4, _hybrid):
+    root = SHAPE.numel - SHAPE.layers * SHAPE.block_numel
+    turns = rounds(MICRO_BATCHES, world_size=4)
+    planned = fsdp_elements_per_step(
+        numel=SHAPE.numel, root_numel=root, workers=4, stage=3, micro_batches=turns, parts=2
+    )
+    for curves, moved, held in on_ranks(4, _hybrid):
         for curve in curves:
             torch.testing.assert_close(torch.tensor(curve), expected, rtol=1e-5, atol=0)
+        assert moved == pytest.approx(planned, rel=0.02)
+        assert held == pytest.approx(4 * SHAPE.numel / 2, rel=0.02)
 
 
 def _guards(rank: int, world: int) -> dict[str, list[End]]:

@@ -90,6 +90,7 @@ def build_engine(
                 units=unit_rule(spec.units),
                 device=device,
                 offload=spec.offload.optimizer == "cpu",
+                shard_size=spec.shard_size,
             )
     if spec.deterministic and device.type != "cpu":
         problem, fix = f"{device} sums in orders of its own", "use resources: {cpu: 1}, or leave it out"

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
 import torch
+import torch.distributed as dist
 
 from service.domain.arrangement import Arrangement
 from service.domain.batching import micro_batches
 from service.domain.wire import Brief
 from workers.data.loader import Loader
+from workers.engine.protocol import Engine
 from workers.worker import assemble, probes
 from workers.worker.checkpoints import Checkpoints
 from workers.worker.exchange import Exchange, Item, Meeting
@@ -233,7 +236,7 @@ class Member:
     # ---- state ---------------------------------------------------------------------------------------------------
 
     def _take_over(self, join: Join, origin: FromMembers) -> Loaded:
-        engine = self._holdings.take_place(self.owner.group)
+        engine = self._placed(self._holdings.take_place)
         source = self._holdings.at(origin.step) if self._id in origin.holders else None
         exchange = self._exchange(join, origin, source)
         exchange.announce(wanted=engine.layout())
@@ -251,6 +254,11 @@ class Member:
         engine.commit_load()
         moved_bytes = agreed.moved_numel * 4 * len(engine.kinds())
         return Loaded(step=origin.step, source="survivors", skipped=skipped, moved_bytes=moved_bytes)
+
+    def _placed(self, take: Callable[[dist.ProcessGroup], Engine]) -> Engine:
+        """An abort must reach the groups that an engine makes of its own, too."""
+        with self.owner.including_new_groups() if self._holdings.spec.shard_size else nullcontext():
+            return take(self.owner.group)
 
     def _hand_over(self, join: Join) -> None:
         engine, origin = self._holdings.engine, join.origin
@@ -274,14 +282,14 @@ class Member:
 
     def _load_from_disk(self) -> Loaded:
         """The newest whole checkpoint; without one, step 0 with a new model, as a new job has it."""
-        engine = self._holdings.take_place(self.owner.group)
+        engine = self._placed(self._holdings.take_place)
         found = self.checkpoints.load_newest(engine, place=self.place, owner=self.owner, tell=self._outbox.put)
         if found.step is not None:
             return Loaded(step=found.step, source="checkpoint", skipped=found.skipped)
         # All of them or none: a rank that is new could not tell that the others' state was written to.
         if self.owner.agree(float(found.touched or not self._holdings.pristine)):
             del engine
-            engine = self._holdings.renew(self.owner.group)
+            engine = self._placed(self._holdings.renew)
         self._holdings.begin()
         started = self.checkpoints.load_start(engine, place=self.place, store=self.owner.store)
         if started is not None and self.place.rank == 0:

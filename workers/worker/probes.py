@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from torch.distributed.tensor import DTensor
 
-from service.domain.memory import fsdp_rests_as, recipe, state_bytes
+from service.domain.memory import fsdp_rests_as, recipe, shard_parts, state_bytes
 from service.domain.planning import rank_bytes, shape_of
 from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
@@ -102,5 +102,5 @@ def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
     matrices = sum(meta.numel for meta in metas if StateKind.MOMENTUM in (meta.kept or ()))
     is_fsdp, share = spec.engine == "fsdp", matrices / max(numel, 1)
     rule = recipe(spec.precision, stage=3 if is_fsdp else spec.stage, training=spec.training, matrix_share=share)
-    held = fsdp_rests_as(spec.stage) if is_fsdp else spec.stage
-    return float(sum(state_bytes(numel=numel, workers=world_size, stage=held, recipe=rule).values()))
+    held, parts = fsdp_rests_as(spec.stage) if is_fsdp else spec.stage, shard_parts(world_size, spec.shard_size)
+    return float(sum(state_bytes(numel=numel, workers=parts, stage=held, recipe=rule).values()))

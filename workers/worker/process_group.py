@@ -56,6 +56,7 @@ class GroupOwner:
         self._store_port = -1
         self._generation = 0
         self._void = -1
+        self._inner_groups = 0
         self._own_ports: set[int] = set()
         self._ports: set[int] = set()
 
@@ -77,7 +78,7 @@ class GroupOwner:
     def meet(self, generation: int, address: StoreAddress) -> None:
         """Leave the group before, enter the store's corner of `generation`."""
         self.destroy()
-        self._generation, self._store_port = generation, address.port
+        self._generation, self._store_port, self._inner_groups = generation, address.port, 0
         client = TCPStore(
             address.host,
             address.port,
@@ -100,6 +101,14 @@ class GroupOwner:
                 timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
                 device_id=self._device if nccl else None,
             )
+
+    @contextmanager
+    def including_new_groups(self) -> Iterator[None]:
+        """What the members make of the group meanwhile, as an engine's groups of a part of the ranks, ends with it.
+        Collective."""
+        self._inner_groups += 1
+        with self._connecting(f"inner-{self._inner_groups}", number=self.group.rank(), count=self.group.size()):
+            yield
 
     def links(self) -> PeerLinks:
         """Among the members of the group, by rank."""

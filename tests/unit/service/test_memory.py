@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from service.domain.memory import (
     Recipe,
     activation_bytes,
     elements_per_step,
+    fsdp_elements_per_step,
     recipe,
     state_bytes,
     unit_numels,
@@ -219,3 +221,16 @@ def test_a_ratio_of_one_s_own_has_a_line_of_its_own() -> None:
 def test_when_nothing_fits_the_plan_says_so_with_the_figures() -> None:
     recommendation = plan_spec(spec(), capacity_bytes=10**6).recommendation
     assert recommendation.why.startswith("nothing fits: stage 3, offload nvme on 6 workers needs ")
+
+
+@pytest.mark.parametrize(("workers", "parts"), [(4, 2), (6, 2), (3, 3)])
+def test_a_hybrid_holds_a_part_per_shard_and_sums_its_copies_once_in_a_step(workers: int, parts: int) -> None:
+    document = {"model": "gpt-tiny", "engine": "fsdp", "stage": "HYBRID_SHARD", "shard_size": 2, "workers": workers}
+    spec, shape = JobSpec.model_validate(document), PRESETS["gpt-tiny"]
+    plain = spec.model_copy(update={"shard_size": None})
+    for kind in ("params", "grads", "optimizer"):
+        ours = rank_bytes(spec, shape, stage=3, workers=workers)[kind]
+        assert ours == rank_bytes(plain, shape, stage=3, workers=parts)[kind]
+    moved = {"numel": 100, "root_numel": 10, "workers": workers, "stage": 3, "micro_batches": 2}
+    copies = 2 * math.ceil(100 / parts) if parts < workers else 0
+    assert fsdp_elements_per_step(**moved, parts=parts) == 2 * 290 + copies

@@ -368,3 +368,19 @@ def test_what_fsdp_has_not_is_refused_with_a_way_out(fields: dict[str, object], 
 def test_fsdp_takes_its_own_names_of_stages_and_the_offload_of_everything() -> None:
     spec = parse_spec(tiny(engine="fsdp", stage="SHARD_GRAD_OP", offload="cpu"))
     assert (spec.stage, spec.offload.optimizer) == (2, "cpu")
+    hybrid = parse_spec(tiny(engine="fsdp", stage="HYBRID_SHARD", shard_size=2))
+    assert (hybrid.stage, hybrid.shard_size) == (3, 2)
+    assert parse_spec(hybrid.model_dump(mode="json", by_alias=True)) == hybrid
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"engine": "fsdp", "stage": "HYBRID_SHARD"}, "how many workers share one copy"),
+        ({"engine": "fsdp", "stage": 3, "shard_size": 0}, "greater than or equal to 1"),
+        ({"engine": "zero", "stage": "HYBRID_SHARD", "shard_size": 2}, "ZeRO shards over all workers"),
+        ({"engine": "fsdp", "stage": "NO_SHARD", "shard_size": 2}, "stage 0 shards nothing"),
+    ],
+)
+def test_a_hybrid_without_a_size_or_without_shards_is_refused(fields: dict[str, object], problem: str) -> None:
+    assert problem in refused(tiny(**fields))["shard_size"].problem

@@ -78,7 +78,7 @@ class Fsdp2Engine(EngineCore):
         shard_size: int | None = None,
     ) -> None:
         """offload: parameters, gradients and optimizer state rest on the CPU. shard_size: how many ranks share one copy
-        of the state; None: all of them. It must divide every world that the engine joins."""
+        of the state; None: all of them, as in a group that it does not divide."""
         if stage not in (0, 2, 3):
             raise ValueError(f"stage is {stage}; FSDP2 has 3 (FULL_SHARD), 2 (SHARD_GRAD_OP) and 0 (NO_SHARD)")
         if optimizer.name == "muon":
@@ -176,9 +176,8 @@ class Fsdp2Engine(EngineCore):
 
     def _join(self, group: dist.ProcessGroup) -> None:
         self._group, self._world = weakref.ref(group), group.size()
-        self._shard_size = self._wanted_shard_size or self._world
-        if self._world % self._shard_size:
-            raise ValueError(f"{self._world} ranks do not divide into shards over {self._shard_size}")
+        wanted = self._wanted_shard_size or self._world
+        self._shard_size = self._world if self._world % wanted else wanted
         self._replicas, self._part = self._world // self._shard_size, group.rank() % self._shard_size
         self._rank = group.rank()
         self._shown = False
@@ -232,7 +231,7 @@ class Fsdp2Engine(EngineCore):
         values = [value for part in parts for value in part]
         sums = torch.tensor(values, dtype=torch.float64, device=self._device)
         dist.all_reduce(sums, group=group)
-        return [part.tolist() for part in torch.split(sums, [len(part) for part in parts])]
+        return [part.tolist() for part in torch.split(sums.cpu(), [len(part) for part in parts])]
 
     def _update(self, grads: Mapping[str, Tensor], touched: Sequence[float], lr_scale: float, divisor: float) -> None:
         self._ages.advance(touched)
