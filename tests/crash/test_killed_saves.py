@@ -150,6 +150,7 @@ def test_kills_at_random_moments_of_saves_to_a_folder_tear_nothing(
     tmp_path: Path, victims: Callable[..., Victims]
 ) -> None:
     kills = killed_again_and_again(str(tmp_path), victims(), points=POINTS, longest_s=0.4)
+    print(f"{kills} kills of saves to a folder")
     assert kills >= min(POINTS, LEAST)
     assert isinstance(open_store(str(tmp_path)), LocalStore)
 
@@ -171,6 +172,8 @@ def test_kills_at_random_moments_of_uploads_to_s3_tear_nothing(
             monkeypatch.setenv(name, value)
         boto3.client("s3").create_bucket(Bucket="crash")
         points = max(LEAST, POINTS // 4)
-        assert killed_again_and_again("s3://crash/jobs", victims(**environment), points=points, longest_s=2.0) >= LEAST
+        kills = killed_again_and_again("s3://crash/jobs", victims(**environment), points=points, longest_s=2.0)
+        print(f"{kills} kills of uploads to S3")
+        assert kills >= LEAST
     finally:
         server.stop()
