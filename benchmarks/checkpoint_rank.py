@@ -1,53 +1,35 @@
-"""One rank that saves or loads the state of one contender; rank 0 prints the group's figures as one JSON line.
+"""One rank of the benchmark of checkpoints: all contenders in one process, act by act in turns; rank 0 prints figures.
 
-Both train one step first, so that every moment exists and is not a page of zeros. Times are from a barrier to the last
-rank's end; memory is the largest rank's peak above what it held before. Called by `checkpoints.py`.
+Times are from a barrier to the last rank's end; memory is the largest rank's peak above what it held before.
+Called by `checkpoints.py`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import statistics
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed import distributed_c10d
-from torch.distributed.checkpoint.state_dict import get_state_dict
-from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
-from torch.distributed.checkpoint.state_dict_saver import async_save as dcp_async_save
-from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
+from torch import Tensor
 
-from benchmarks.contenders import BETAS, CLIP_NORM, LR, WEIGHT_DECAY, shard
+from benchmarks.checkpoint_contenders import JOB, PATIENCE_S, Contender, Dcp, Ours, Raw, TorchSave, Trainer
 from benchmarks.engine_rank import batch
+from benchmarks.rounds import Figures, order
 from service.domain.presets import PRESETS
-from workers.checkpoint import catalogue, saving
-from workers.checkpoint.background import BackgroundSaver
-from workers.checkpoint.parts import parts_of
-from workers.checkpoint.reader import read_into
-from workers.checkpoint.saving import Published, Ticket
-from workers.checkpoint.snapshot import Snapshot, SnapshotMemory
-from workers.checkpoint.store import LocalStore
-from workers.checkpoint.watch import Watch
-from workers.engine.precision import Precision
-from workers.engine.units import UnitRule
-from workers.engine.zero.engine import ZeroEngine
-from workers.models.gpt import Gpt
-from workers.optimizers.config import OptimizerConfig
+from workers.checkpoint.places import step_name
 
-JOB = "bench"
-SYNC, ASYNC = 1, (2, 3)
-PATIENCE_S = 300.0
-SEQ_LEN, PLAIN_STEPS = 128, 3
+SEQ_LEN = 64
+# Saves of four ranks are numbered from 400 on, those behind training from 450 on.
+NUMBERS, BEHIND = 100, 50
 
-Figures = dict[str, float]
+Rounds = dict[str, list[Figures]]
 
 
 class Memory:
@@ -62,156 +44,68 @@ class Memory:
         self.above_bytes = max(0, _status_bytes("VmHWM") - self._before)
 
 
-class GroupCourier:
-    """Reports over the group's store, as a worker's own save at once sends them."""
+class Bench:
+    """The contenders of this rank, and what was measured of each, round by round."""
 
-    def __init__(self, step: int) -> None:
-        self._store = distributed_c10d._get_default_store()
-        self._key = f"report/{step}"
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.folder, self.world = arguments.folder, arguments.world
+        self.trainers: dict[str, Trainer] = {}
+        self.contenders: dict[str, Contender] = {}
+        shape = PRESETS[arguments.model]
+        if arguments.alone:
+            self.contenders["torch-save"] = plain = TorchSave(shape, self.folder / "torch-save")
+        else:
+            ours, dcp = Ours(shape, self.folder / "ours"), Dcp(shape, self.folder / "dcp")
+            self.trainers = {"ours": ours, "dcp": dcp}
+            self.contenders = {**self.trainers, "raw": Raw(ours, self.folder / "raw")}
+        self.inputs = batch(shape, step=0, rank=dist.get_rank(), size=1, seq_len=SEQ_LEN)
+        self.found: Rounds = {name: [] for name in self.contenders}
+        for each in self.trainers.values() if self.trainers else (plain,):
+            each.gradients(self.inputs)
+            each.update()
 
-    def send(self, text: str) -> None:
-        self._store.set(f"{self._key}/{dist.get_rank()}", text)
+    def saves(self, rounds: int) -> None:
+        """At once. The last one of each stays, for whoever loads it."""
+        for turn, name in order(list(self.contenders), rounds=rounds):
+            number = NUMBERS * self.world + turn
+            figures = timed(f"save_{self.world}", partial(self.contenders[name].save, number))
+            self.note(name, turn, figures | {f"size_{self.world}_bytes": float(size_bytes(self.place(name, number)))})
+            if turn:
+                self.remove(name, number - 1)
 
-    def arrived(self) -> Sequence[str] | None:
-        keys = [f"{self._key}/{rank}" for rank in range(1, dist.get_world_size())]
-        return [self._store.get(key).decode() for key in keys] if not keys or self._store.check(keys) else None
+    def loads(self, saved_by: int, rounds: int) -> None:
+        """The last one that so many ranks saved."""
+        number = NUMBERS * saved_by + rounds - 1
+        for turn, name in order(list(self.contenders), rounds=rounds):
+            figures = timed(f"load_{saved_by}_{self.world}", partial(self.contenders[name].load, number))
+            self.note(name, turn, figures)
 
+    def saves_behind(self, rounds: int) -> None:
+        """While training goes on. The first of each gets its memory, the later ones have it."""
+        for turn, name in order(list(self.trainers), rounds=rounds + 1):
+            number = NUMBERS * self.world + BEHIND + turn
+            label = f"pause_{self.world}" if turn else f"first_pause_{self.world}"
+            self.note(name, max(0, turn - 1), saved_behind(self.trainers[name], self.inputs, number, label))
+            self.remove(name, number)
 
-class Ours:
-    """ZeRO stage 3: everything sharded, as FSDP2 has it."""
+    def note(self, name: str, turn: int, figures: Mapping[str, float]) -> None:
+        """The group's figures are those of its slowest rank."""
+        rounds = self.found[name]
+        rounds += [{} for _ in range(turn + 1 - len(rounds))]
+        rounds[turn] = {**rounds[turn], **largest(figures)}
 
-    def __init__(self, model: Gpt, folder: Path) -> None:
-        group = dist.group.WORLD
-        assert group is not None
-        self.engine = ZeroEngine(
-            model,
-            group,
-            stage=3,
-            precision=Precision(),
-            optimizer=OptimizerConfig(lr=LR, betas=BETAS, weight_decay=WEIGHT_DECAY),
-            clip_norm=CLIP_NORM,
-            units=UnitRule(),
-            device=torch.device("cpu"),
-        )
-        self._snapshot: Snapshot | None = None
-        self._store = LocalStore(folder)
-        self._rank, self._world = group.rank(), group.size()
-        self._memory, self._saver = SnapshotMemory(), BackgroundSaver()
+    def place(self, name: str, number: int) -> Path:
+        folder: Path = self.folder / name / JOB if name == "ours" else self.folder / name
+        return folder / step_name(number)
 
-    def gradients(self, batch_BT: Tensor) -> None:
-        self.engine.micro_step(batch_BT, weight=1 / self._world, last=True)
-
-    def hold(self) -> None:
-        """The copy is made while gradients are computed; the update waits for it."""
-        if self._snapshot is not None:
-            self._snapshot.wait()
-
-    def update(self) -> None:
-        self.engine.step(lr_scale=1.0)
-
-    def save(self, number: int) -> None:
-        self._save(number, parts_of(self.engine, rank=self._rank), Watch(number))
-
-    def save_behind(self, number: int) -> Callable[[], object]:
-        snapshot = self._snapshot = self._memory.begin(parts_of(self.engine, rank=self._rank))
-        self._saver.start(number, lambda watch: self._save(number, snapshot.take(), watch))
-        return lambda: self._saver.settle(PATIENCE_S)
-
-    def load(self, number: int) -> None:
-        manifest = catalogue.inspect(self._store, JOB, number)
-        read_into(self.engine, rank=self._rank, manifest=manifest, store=self._store)
-        self.engine.commit_load()
-
-    def _save(self, number: int, parts: Sequence[Any], watch: Watch) -> None:
-        ticket = Ticket(
-            job=JOB,
-            step=number,
-            attempt=1,
-            rank=self._rank,
-            world_size=self._world,
-            samples=0,
-            spec_digest="",
-            scalars=self.engine.scalars(),
-            extra={},
-        )
-        outcome = saving.save(self._store, ticket, parts, GroupCourier(number), watch)
-        assert outcome is None or isinstance(outcome, Published), outcome
+    def remove(self, name: str, number: int) -> None:
+        dist.barrier()
+        if dist.get_rank() == 0:
+            shutil.rmtree(self.place(name, number))
+        dist.barrier()
 
 
-class Dcp:
-    """FSDP2 and torch's distributed checkpoint, in its defaults."""
-
-    def __init__(self, model: Gpt, folder: Path) -> None:
-        self._model: nn.Module = shard(model)
-        self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), lr=LR, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
-        )
-        self._folder = folder
-        # Its thread makes collectives: on training's own group they would meet training's.
-        self._group_behind = dist.new_group(backend="gloo")
-
-    def gradients(self, batch_BT: Tensor) -> None:
-        self._model(batch_BT).backward()
-
-    def hold(self) -> None:
-        """Its copy was made in the call."""
-
-    def update(self) -> None:
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-
-    def save(self, number: int) -> None:
-        dcp_save(self._state(), checkpoint_id=self._folder / str(number))
-
-    def save_behind(self, number: int) -> Callable[[], object]:
-        future: Any = dcp_async_save(
-            self._state(), checkpoint_id=self._folder / str(number), process_group=self._group_behind
-        )
-        return lambda: future.result()
-
-    def load(self, number: int) -> None:
-        """In place; what `set_state_dict` does after it is not counted."""
-        dcp_load(self._state(), checkpoint_id=self._folder / str(number))
-
-    def _state(self) -> dict[str, Any]:
-        model, optimizer = get_state_dict(self._model, self._optimizer)
-        return {"model": model, "optim": optimizer}
-
-
-class TorchSave:
-    """One process with all of it and one file: what a script without any of this does."""
-
-    def __init__(self, model: Gpt, folder: Path) -> None:
-        self._model = model
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=LR, betas=BETAS, weight_decay=WEIGHT_DECAY, fused=True
-        )
-        self._folder = folder
-
-    def gradients(self, batch_BT: Tensor) -> None:
-        self._model(batch_BT).backward()
-
-    def update(self) -> None:
-        self._optimizer.step()
-
-    def save(self, number: int) -> None:
-        state = {"model": self._model.state_dict(), "optim": self._optimizer.state_dict()}
-        with (self._folder / f"{number}.pt").open("wb") as file:
-            torch.save(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def load(self, number: int) -> None:
-        state = torch.load(self._folder / f"{number}.pt", weights_only=True)
-        self._model.load_state_dict(state["model"])
-        self._optimizer.load_state_dict(state["optim"])
-
-
-Contender = Ours | Dcp | TorchSave
-CONTENDERS: dict[str, type[Contender]] = {"ours": Ours, "dcp": Dcp, "torch-save": TorchSave}
-
-
-def timed(name: str, act: Callable[[], object]) -> Figures:
+def timed(name: str, act: Callable[[], object]) -> dict[str, float]:
     dist.barrier()
     with Memory() as memory:
         began = time.perf_counter()
@@ -221,57 +115,42 @@ def timed(name: str, act: Callable[[], object]) -> Figures:
     return {f"{name}_s": mine_s, f"{name}_peak_bytes": float(memory.above_bytes)}
 
 
-def trained(contender: Contender, inputs: Tensor) -> float:
-    """One plain step; its seconds."""
-    dist.barrier()
-    began = time.perf_counter()
-    contender.gradients(inputs)
-    contender.update()
-    return time.perf_counter() - began
-
-
-def saved(contender: Contender, inputs: Tensor) -> Figures:
-    figures = timed("save", lambda: contender.save(SYNC))
-    if isinstance(contender, TorchSave):
-        return figures
-    step_s = statistics.median(trained(contender, inputs) for _ in range(PLAIN_STEPS))
-    for number, name in zip(ASYNC, ("first", "second"), strict=True):
-        figures |= saved_behind(contender, inputs, number, name, step_s)
-    return figures | {"step_s": step_s}
-
-
-def saved_behind(contender: Ours | Dcp, inputs: Tensor, number: int, name: str, step_s: float) -> Figures:
-    """`pause`: what the call and the wait before the update hold training; `slowed`: all that one step took longer."""
+def saved_behind(trainer: Trainer, inputs: Tensor, number: int, name: str) -> dict[str, float]:
+    """`NAME_s`: what the call and the wait before the update hold training; `NAME_step_s`: that whole step."""
     ended: list[Callable[[], object]] = []
-    held = timed(f"{name}_pause", lambda: ended.append(contender.save_behind(number)))
+    held = timed(name, lambda: ended.append(trainer.save_behind(number)))
     began = time.perf_counter()
-    contender.gradients(inputs)
+    trainer.gradients(inputs)
     computed = time.perf_counter()
-    contender.hold()
-    waited_s = time.perf_counter() - computed
-    contender.update()
-    step_with_save_s = time.perf_counter() - began
-    held[f"{name}_slowed_s"] = max(0.0, held[f"{name}_pause_s"] + step_with_save_s - step_s)
-    held[f"{name}_pause_s"] += waited_s
-    return held | timed(f"{name}_behind", ended[0])
+    trainer.hold()
+    held[f"{name}_s"] += time.perf_counter() - computed
+    trainer.update()
+    held[f"{name}_step_s"] = time.perf_counter() - began
+    ended[0]()
+    dist.barrier()
+    return held
 
 
-def largest(figures: Figures) -> Figures:
+def largest(figures: Mapping[str, float]) -> dict[str, float]:
     """Over the ranks."""
     values = torch.tensor(list(figures.values()), dtype=torch.float64)
     dist.all_reduce(values, op=dist.ReduceOp.MAX)
     return dict(zip(figures, values.tolist(), strict=True))
 
 
-def run(arguments: argparse.Namespace) -> Figures:
-    shape = PRESETS[arguments.model]
-    torch.manual_seed(1)
-    contender = CONTENDERS[arguments.contender](Gpt(shape), arguments.folder)
-    inputs = batch(shape, step=0, rank=dist.get_rank(), size=1, seq_len=SEQ_LEN)
-    trained(contender, inputs)
-    if arguments.act == "save":
-        return largest(saved(contender, inputs))
-    return largest(timed("load", lambda: contender.load(SYNC)))
+def size_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def run(arguments: argparse.Namespace) -> Rounds:
+    bench = Bench(arguments)
+    if arguments.save:
+        bench.saves(arguments.rounds)
+    for saved_by in arguments.load:
+        bench.loads(saved_by, arguments.rounds)
+    if arguments.save:
+        bench.saves_behind(arguments.rounds)
+    return bench.found
 
 
 def _status_bytes(field: str) -> int:
@@ -281,13 +160,15 @@ def _status_bytes(field: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("act", choices=["save", "load"])
-    parser.add_argument("contender", choices=list(CONTENDERS))
     parser.add_argument("model", choices=list(PRESETS))
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--world", type=int, required=True)
+    parser.add_argument("--rounds", type=int, required=True)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--meeting", required=True, help="a file that the ranks of this turn share")
+    parser.add_argument("--alone", action="store_true", help="torch.save in one process")
+    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--load", type=int, action="append", default=[], metavar="WORLD", help="that saved it")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group(
