@@ -13,6 +13,7 @@ from tests.fakes.memory_engine import MemoryEngine
 from tests.unit.checkpoint.test_export import run
 from tests.unit.checkpoint.zero_files import KINDS, SHAPES, STEP, lay_out, whole
 from tests.unit.layout.shards import flat
+from tests.unit.worker.test_start_from import started
 from workers.checkpoint.catalogue import inspect
 from workers.checkpoint.deepspeed import from_deepspeed
 from workers.checkpoint.foreign import ImportRefused, adopt
@@ -56,6 +57,21 @@ def test_the_command_asks_for_trust_and_its_checkpoint_goes_into_a_group_of_anot
         for kind, piece in itertools.product(engine.kinds(), engine.layout().of(rank)):
             values = whole(kind, piece.tensor).reshape(-1)[piece.interval.start : piece.interval.stop]
             assert torch.equal(engine.export(kind, piece), values), (kind, piece)
+
+
+def test_a_job_starts_from_what_came_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = from_deepspeed(lay_out(tmp_path / "ds", stage=3, world=2, monkeypatch=monkeypatch))
+    adopt(LocalStore(tmp_path / "store"), found, job="new", source="ds")
+    metas = {
+        name: TensorMeta(shape=shape, dtype="float32", trainable=name != "frozen") for name, shape in SHAPES.items()
+    }
+    buffers = {"seen": torch.tensor(0), "mean": torch.zeros(3, dtype=torch.bfloat16)}
+    engine = MemoryEngine(metas, rule=flat, rank=0, world_size=1, buffers=buffers)
+    answer = started(tmp_path, engine, uri=str(tmp_path / "store" / "new"))
+    assert answer is not None
+    assert (answer.step, answer.missing) == (0, ())
+    assert engine.scalars()["steps"]["table"] == STEP
+    assert int(engine.buffers()["seen"]) == 2**40 + 1
 
 
 def test_other_objects_are_left_out_and_no_code_of_a_file_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
