@@ -106,6 +106,12 @@ def caller_of(request: Request) -> ApiKey | None:
     return caller
 
 
+async def may_submit(request: Request) -> bool:
+    """Whether the caller, after `requires`, may also run code of the user's."""
+    caller = caller_of(request)
+    return caller is None or caller.allows(Scope.SUBMIT)
+
+
 async def asks_for_keys(request: Request) -> bool:
     """Whether a caller without a key is refused here and now."""
     presence: KeyPresence = request.app.state.key_presence

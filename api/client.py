@@ -116,9 +116,10 @@ class ElastaneClient:
     def plan(self, spec: Mapping[str, Any]) -> Json:
         return self._json("POST", "/v1/plan", body=dict(spec), repeatable=True)
 
-    def import_ds(self, config: Mapping[str, Any], spec: Mapping[str, Any]) -> Json:
-        """`{"spec": ..., "report": [...]}`: the configuration in the fields of the spec; refused keys are reported."""
-        body = {"ds_config": dict(config), "spec": dict(spec)}
+    def import_config(self, config: Mapping[str, Any], spec: Mapping[str, Any], *, of: str = "ds_config") -> Json:
+        """`{"spec": ..., "report": [...]}`: the configuration in the fields of the spec; refused keys are reported.
+        of: ds_config, DeepSpeed's, or fsdp_config."""
+        body = {of: dict(config), "spec": dict(spec)}
         return self._json("POST", "/v1/import-ds", body=body, repeatable=True)
 
     def jobs(

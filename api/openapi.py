@@ -116,7 +116,7 @@ def spec_schema() -> Json:
     schema = JobSpec.model_json_schema(ref_template=REF)
     fields = schema["properties"]
     short: dict[str, list[Json]] = {
-        "offload": [{"type": "string", "enum": ["none", "cpu", "nvme"]}],
+        "offload": [{"type": "string", "enum": ["none", "cpu", "nvme", "auto"]}],
         "precision": [{"type": "string", "enum": ["fp32", "bf16", "fp16"]}],
         "workers": WORKERS_SCHEMA["anyOf"],
         "stage": [{"type": "string", "enum": sorted(FSDP_STAGES)}],

@@ -30,6 +30,22 @@ class Recommendation(Shape):
     why: str
 
 
+class Outlook(Shape):
+    """One known accelerator, at the most workers: the fastest choice that fits, or the one that needs least."""
+
+    accelerator: str
+    memory_bytes: int
+    fits: bool
+    stage: int
+    offload: str
+    device_bytes: int
+    step_s: float | None = Field(description="estimated; null: a sample is not a row of tokens")
+    tokens_per_s: float | None
+    traffic_hides: bool | None = Field(description="whether collectives take no longer than the computation")
+    hides_from_tokens: int = Field(description="tokens per rank from which a unit's gather hides")
+    largest_numel: int = Field(description="parameters of the deepest model of the same blocks, without offload")
+
+
 class Plan(Shape):
     model: str
     numel: int
@@ -38,10 +54,11 @@ class Plan(Shape):
     capacity_bytes: int | None
     choices: list[PlanChoice]
     recommendation: Recommendation
+    outlooks: list[Outlook]
 
 
 class KeyFate(Shape):
-    """What became of one key of a DeepSpeed configuration."""
+    """What became of one key of a configuration."""
 
     key: str
     fate: Literal["mapped", "ignored", "refused"]
@@ -50,11 +67,12 @@ class KeyFate(Shape):
 
 
 class ImportRequest(BaseModel):
-    """A DeepSpeed configuration, and what the spec says beside it (a model, the number of workers)."""
+    """A configuration of DeepSpeed or of FSDP, and what the spec says beside it (a model, the number of workers)."""
 
     model_config = ConfigDict(extra="forbid")
 
-    ds_config: dict[str, Any]
+    ds_config: dict[str, Any] | None = None
+    fsdp_config: dict[str, Any] | None = None
     spec: dict[str, Any] = Field(default_factory=dict)
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from service.domain import job, series
+from service.domain.deviation import compared
 from service.domain.job import JobState
 from service.domain.key import Scope
 from service.domain.spec import JobSpec
@@ -65,6 +66,9 @@ class RankMemory(Shape):
     gathered_peak_bytes: int | None = None
     process_bytes: int | None = None
     predicted_bytes: int | None = None
+    predicted_by_kind_bytes: dict[str, int] = Field(
+        default_factory=dict, description="the planner's word for each measured kind"
+    )
     host_bytes: int | None = Field(None, description="of the states, what is offloaded to host memory")
     nvme_bytes: int | None = Field(None, description="of the states, what is offloaded to a disk")
 
@@ -75,8 +79,15 @@ class Memory(Shape):
     @classmethod
     def of(cls, memory: Mapping[str, Mapping[str, int]]) -> Self:
         """From `Progress.memory`: rank -> kind -> bytes. Kinds that are not shown here are in the metrics."""
-        ranks = {int(rank): {f"{kind}_bytes": size for kind, size in kinds.items()} for rank, kinds in memory.items()}
-        return cls(per_rank=[RankMemory(rank=rank, **ranks[rank]) for rank in sorted(ranks)])
+        rows = [
+            RankMemory(
+                rank=int(rank),
+                predicted_by_kind_bytes={kind: said for kind, (_, said) in compared(kinds).items()},
+                **{f"{kind}_bytes": size for kind, size in kinds.items()},
+            )
+            for rank, kinds in memory.items()
+        ]
+        return cls(per_rank=sorted(rows, key=lambda row: row.rank))
 
 
 class Job(Shape):

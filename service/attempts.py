@@ -11,6 +11,7 @@ from datetime import datetime
 from service.domain.arrangement import Arrangement
 from service.domain.attempt import Attempt, AttemptState
 from service.domain.checkpoint import CheckpointRecord
+from service.domain.choice import Room
 from service.domain.errors import AttemptOver, AttemptTokenWrong, Problem, RequestRefused
 from service.domain.event import KIND_LIMIT, Event
 from service.domain.job import Intent, Job, JobState
@@ -31,6 +32,7 @@ from service.domain.wire import (
     Sample,
 )
 from service.ledger import NOTICES, RECONCILE, write_event, write_job
+from service.plans import Plans
 from service.ports import Bus, Clock, Database, RayHost, UnitOfWork
 from service.samples import sample_data
 from service.settings import Settings
@@ -57,6 +59,7 @@ class Attempts:
     bus: Bus
     ray: RayHost
     settings: Settings
+    plans: Plans
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
     tally: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(COUNTED, 0)))
 
@@ -73,9 +76,9 @@ class Attempts:
                 raise AttemptOver(attempt_id)
             await work.attempts.save(replace(attempt, seen_at=self.clock.now()))
             await work.commit()
-        return self._brief(job, attempt, address)
+        return self._brief(job, attempt, address, await self.plans.room(job.spec))
 
-    def _brief(self, job: Job, attempt: Attempt, address: str) -> Brief:
+    def _brief(self, job: Job, attempt: Attempt, address: str, room: Room) -> Brief:
         home = self.settings.home
         return Brief(
             job_id=job.id,
@@ -92,6 +95,9 @@ class Attempts:
             orphan_timeout_s=self.settings.orphan_timeout_s,
             slot_kind=self.settings.slot_kind,
             lost=self._lost(job),
+            profile=room.profile_of(job.spec),
+            capacity_bytes=room.capacity_bytes,
+            has_disk=room.has_disk,
         )
 
     def _lost(self, job: Job) -> LostAttempt | None:
@@ -155,6 +161,7 @@ class Attempts:
             action=action,
             checkpoint_request=request_id,
             arrangement=Arrangement.of(job.spec),
+            auto=job.spec.auto,
         )
 
 

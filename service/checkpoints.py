@@ -14,7 +14,7 @@ from service.domain.errors import CheckpointNeeded, CheckpointNotFound, Checkpoi
 from service.domain.event import Event
 from service.domain.job import DRIVEN, Job, JobState
 from service.ledger import NOTICES, RECONCILE, write_event
-from service.ports import Bus, Clock, Database, Launcher, Tokens
+from service.ports import Bus, Clock, Database, Launcher, Tokens, Tool
 
 # Reading a large checkpoint over a network takes its time; whoever asked waits for the answer.
 TOOL_S = 3600.0
@@ -109,7 +109,7 @@ class Checkpoints:
 
     async def _run(self, command: str, job: Job, *words: str) -> Mapping[str, Any]:
         store = job.spec.checkpoint.uri or self.base_uri
-        answer = await self.launcher.run([command, store, job.id, *words], timeout_s=TOOL_S)
+        answer = await self.launcher.run(Tool.CHECKPOINT, [command, store, job.id, *words], timeout_s=TOOL_S)
         if "error" in answer:
             raise CheckpointUnfit(str(answer.get("detail", answer["error"])), job_id=job.id)
         return answer

@@ -25,8 +25,9 @@ from service.domain.key import ApiKey
 from service.domain.offload import label
 from service.domain.origin import Source, settle
 from service.domain.page import Page
-from service.domain.parsing import parse, parse_bounds, parse_spec
+from service.domain.parsing import Parsed, parse, parse_bounds
 from service.domain.plan import Plan
+from service.domain.profile import profile_of
 from service.domain.spec import JobSpec, WorkerBounds
 from service.domain.text import askable
 from service.domain.wire import WorkerReport
@@ -73,7 +74,7 @@ class Jobs:
         """`caller`: whose job it will be. Raises SpecRefused, IdempotencyKeyReused, RequestRefused."""
         _check_key(idempotency_key)
         parsed = parse(document)
-        decision = await self._admit(parsed.spec, caller)
+        decision = await self._admit(parsed, caller)
         decision = replace(decision, report={**parsed.report, **decision.report})
         if dry_run:
             plan = await self.plans.of(decision.spec)
@@ -84,13 +85,13 @@ class Jobs:
         self._wake()
         return Submitted(job=job, created=created, plan=None, report=decision.report)
 
-    async def _admit(self, spec: JobSpec, caller: ApiKey | None) -> Decision:
+    async def _admit(self, parsed: Parsed, caller: ApiKey | None) -> Decision:
         """The world is asked first, so that the rules stay pure: for the job to start from, for files on this machine,
         for memory if needed."""
-        settled = settle(spec, await self._source(spec))
+        settled = settle(parsed.spec, await self._source(parsed.spec))
         spec = settled.spec
         present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
-        asks = spec.stage == "auto" or spec.resources.memory_gb is not None
+        asks = bool(parsed.wishes) or spec.stage == "auto" or spec.resources.memory_gb is not None
         capacity = await self.plans.worker_memory_bytes(spec) if asks else None
         decision = admit(
             spec,
@@ -100,6 +101,8 @@ class Jobs:
             machine=await self.plans.facts() if self.embedded else None,
             names_paths=not self.embedded,
             quota=await self._quota(spec, caller),
+            wishes=parsed.wishes,
+            profiles=await self.plans.known_profiles(spec) if asks else profile_of,
         )
         return replace(decision, report={**settled.report, **decision.report})
 
@@ -321,7 +324,9 @@ def _arranged(job: Job, stage: int | None, offload: object) -> JobSpec:
     changes = {name: value for name, value in (("stage", stage), ("offload", offload)) if value is not None}
     if not changes:
         return job.spec
-    return admit(parse_spec({**job.spec.model_dump(mode="json"), **changes}), file_exists=None).spec
+    left = [field for field in job.spec.auto if field not in changes]
+    parsed = parse({**job.spec.model_dump(mode="json"), "auto": left, **changes})
+    return admit(parsed.spec, file_exists=None, wishes=parsed.wishes).spec
 
 
 def _pause_trigger(job: Job) -> Trigger | None:

@@ -2,46 +2,105 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+from service.descriptions import Descriptions, runs_code
+from service.domain.accelerator import outlooks
 from service.domain.admission import admit, config_of
+from service.domain.choice import OFFLOAD, ProfileOf, Room
 from service.domain.cluster import ClusterFacts
-from service.domain.dsconfig import Import
-from service.domain.errors import Unavailable
+from service.domain.dsreading import Import
+from service.domain.errors import Forbidden, Problem, SpecRefused, ToolUnavailable, Unavailable
+from service.domain.experience import learnt
 from service.domain.hf_shape import shape_in
-from service.domain.parsing import parse_config, parse_spec
+from service.domain.job import Job
+from service.domain.key import Scope
+from service.domain.parsing import parse, parse_config
 from service.domain.plan import Plan
-from service.domain.planning import plan_spec, shape_of
+from service.domain.planning import plan_spec
 from service.domain.presets import Shape
+from service.domain.profile import Profile, described, profile_of, shape_of
 from service.domain.spec import JobSpec
-from service.ports import Capacity, Files
+from service.ports import Capacity, Database, Files
+
+# Of so many jobs the newest that is alike is looked for.
+REMEMBERED = 100
+ROOM_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plans:
     capacity: Capacity
+    descriptions: Descriptions
     # None where workers run on other machines.
     files: Files | None
+    database: Database
 
-    def import_ds(self, document: object) -> Import:
-        """The spec without its `ds_config`, and what became of each key. Raises SpecRefused."""
+    def import_config(self, document: object) -> Import:
+        """The spec without its `ds_config` or `fsdp_config`, and what became of each key. Raises SpecRefused."""
         return parse_config(document)
 
-    async def plan(self, document: object) -> Plan:
-        """Raises SpecRefused, also for a model whose size is not known here."""
-        spec = parse_spec(document)
+    async def plan(self, document: object, *, may_run_code: bool) -> Plan:
+        """Raises SpecRefused, ToolUnavailable; also Forbidden for a model or a dataset of the user's where the
+        caller may not run code."""
+        parsed = parse(document)
+        spec = parsed.spec
+        if runs_code(spec) and not may_run_code:
+            raise Forbidden(needs=Scope.SUBMIT, has=[Scope.READ])
+        profiles = await self.profiles(spec)
         capacity = await self.worker_memory_bytes(spec)
         # A plan says what does not fit; nothing is refused for it.
         unbounded = spec.resources.model_copy(update={"memory_gb": None})
-        shape, asked = await self.shape(spec), spec.model_copy(update={"resources": unbounded})
-        legal = admit(asked, file_exists=None, capacity_bytes=capacity, shape=shape).spec
-        return plan_spec(legal, capacity_bytes=capacity, shape=shape)
+        legal = admit(
+            spec.model_copy(update={"resources": unbounded}),
+            file_exists=None,
+            capacity_bytes=capacity,
+            shape=await self.shape(spec),
+            wishes=parsed.wishes - {OFFLOAD},
+            profiles=profiles,
+        ).spec
+        return _planned(legal, capacity, profiles(legal))
 
     async def of(self, spec: JobSpec) -> Plan | None:
-        """None where the size of the model is not known here."""
-        if (shape := await self.shape(spec)) is None:
+        """None where the size of the model cannot be known now."""
+        profile = (await self.known_profiles(spec))(spec)
+        if profile is None:
             return None
-        return plan_spec(spec, capacity_bytes=await self.worker_memory_bytes(spec), shape=shape)
+        return _planned(spec, await self.worker_memory_bytes(spec), profile)
+
+    async def profiles(self, spec: JobSpec) -> ProfileOf:
+        """Sizes of the spec's model at any micro-batch: by formula where its shape is known, else as a process of the
+        data plane describes it; corrected by what the newest job that was alike has measured. Raises SpecRefused,
+        ToolUnavailable."""
+        found = await self._profiles(spec)
+        if isinstance(found, Problem):
+            raise SpecRefused([found])
+        return found
+
+    async def known_profiles(self, spec: JobSpec) -> ProfileOf:
+        """As `profiles`, without any where the data plane cannot tell. Raises SpecRefused for what cannot be built."""
+        try:
+            found = await self._profiles(spec)
+        except ToolUnavailable:
+            return profile_of
+        return profile_of if isinstance(found, Problem) else found
+
+    async def _profiles(self, spec: JobSpec) -> ProfileOf | Problem:
+        if (shape := await self.shape(spec)) is not None:
+            theory: ProfileOf = partial(profile_of, shape=shape)
+        else:
+            description = await self.descriptions.of(spec)
+            if "numel" not in description:
+                problem = f"its size is not known here: {str(description.get('detail', 'no answer'))[:400]}"
+                fix = "plan {name: gpt, ...} of about the same size, or submit it: its workers count for themselves"
+                return Problem(field="model", value="...", problem=problem, fix=fix)
+            theory = partial(described, description=description)
+        async with self.database.read() as work:
+            jobs = (await work.jobs.page(state=None, name=None, limit=REMEMBERED, cursor=None)).items
+        return partial(_learnt, theory=theory, jobs=jobs)
 
     async def shape(self, spec: JobSpec) -> Shape | None:
         """What the spec tells or, for a model in a folder of the workers' machine, its config."""
@@ -49,6 +108,19 @@ class Plans:
             return known
         documents = [document for path in config_of(spec) if (document := await self.files.document(path)) is not None]
         return shape_in(documents[0]) if documents else None
+
+    async def room(self, spec: JobSpec) -> Room:
+        """What is known of a job's model and of the memory of its workers, without any where nothing is."""
+        profiles: ProfileOf = profile_of
+        if spec.auto or shape_of(spec) is not None:
+            asked = asyncio.ensure_future(self.known_profiles(spec))
+            # Who asks waits for a brief: a description that takes longer is there for the next one.
+            done, _ = await asyncio.wait([asked], timeout=ROOM_S)
+            # What cannot be built, its workers will say themselves.
+            if done and asked.exception() is None:
+                profiles = asked.result()
+        has_disk = self.files is not None or spec.offload.path is not None
+        return Room(profile_of=profiles, capacity_bytes=await self.worker_memory_bytes(spec), has_disk=has_disk)
 
     async def facts(self) -> ClusterFacts | None:
         """None where no cluster says."""
@@ -66,3 +138,13 @@ class Plans:
         known = [node.memory_bytes // node.slots for node in facts.nodes if node.memory_bytes and node.slots]
         asked = spec.resources.memory_gb
         return min([*known, *([] if asked is None else [int(asked * 2**30)])], default=None)
+
+
+def _planned(spec: JobSpec, capacity_bytes: int | None, profile: Profile | None) -> Plan:
+    plan = plan_spec(spec, capacity_bytes=capacity_bytes, profile=profile)
+    return plan if profile is None else replace(plan, outlooks=outlooks(spec, profile, plan.choices))
+
+
+def _learnt(spec: JobSpec, *, theory: ProfileOf, jobs: Sequence[Job]) -> Profile | None:
+    profile = theory(spec)
+    return None if profile is None else learnt(profile, spec, jobs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -262,6 +263,13 @@ class LaunchOrder:
     service_url: str
 
 
+class Tool(StrEnum):
+    """Commands of the data plane that answer one document."""
+
+    CHECKPOINT = "workers.checkpoint"
+    DESCRIBE = "workers.worker.describe"
+
+
 class Launcher(Protocol):
     async def launch(self, order: LaunchOrder) -> None:
         """Create or adopt. Raises ClusterUnavailable where it cannot be known whether it started."""
@@ -278,8 +286,8 @@ class Launcher(Protocol):
         removes it: created or adopted, so ask again. Raises ErasureFailed once where that process failed."""
         ...
 
-    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
-        """`python -m workers.checkpoint ARGUMENTS` where the workers' stores are seen, to its end: the document that it
+    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        """`python -m TOOL ARGUMENTS` where workers run and their stores are seen, to its end: the document that it
         answers, `error` and `detail` in it where it refused. Raises ToolUnavailable where it gave none in time."""
         ...
 

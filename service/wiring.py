@@ -35,6 +35,7 @@ from service.attempts import Attempts
 from service.census import Census, Readiness
 from service.checkpoints import Checkpoints
 from service.cluster import Cluster
+from service.descriptions import Descriptions
 from service.domain.errors import Unavailable
 from service.jobs import Jobs
 from service.keys import Keys
@@ -164,8 +165,10 @@ def build(settings: Settings) -> Services:
     clock, bus, tokens, files = SystemClock(), LocalBus(), RandomTokens(), LocalFiles()
     database = SqlDatabase(settings.resolved_database_url)
     ray, capacity, launcher = _data_plane(settings)
-    attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings)
-    plans = Plans(capacity=capacity, files=files if settings.embedded else None)
+    descriptions = Descriptions(launcher=launcher, clock=clock)
+    near = files if settings.embedded else None
+    plans = Plans(capacity=capacity, descriptions=descriptions, files=near, database=database)
+    attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings, plans=plans)
     jobs = Jobs(
         database=database,
         clock=clock,

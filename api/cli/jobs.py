@@ -253,5 +253,8 @@ def _print_memory(per_rank: list[Json]) -> None:
     kinds = ["params", "grads", "optimizer", "activations_peak", "gathered_peak", "process", "predicted"]
     kinds += [tier for tier in ("host", "nvme") if any(row.get(f"{tier}_bytes") for row in per_rank)]
     rows = [[row.get("rank"), *(size_text(row.get(f"{kind}_bytes")) for kind in kinds)] for row in per_rank]
+    planned = per_rank[0].get("predicted_by_kind_bytes") or {}
+    if planned:
+        rows.append(["plan of 0", *(size_text(planned.get(kind)) for kind in kinds)])
     say("")
     print_table(("RANK", *(kind.upper().replace("_", " ") for kind in kinds)), rows)

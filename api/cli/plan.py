@@ -1,4 +1,4 @@
-"""`elastane plan`, `elastane import-ds`: what a spec would need, or would be, without submitting it."""
+"""`elastane plan`, `import-ds`, `import-fsdp`: what a spec would need, or would be, without submitting it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from api.cli.output import emit_json, err, plain, print_table, say, size_text
 from api.cli.spec_file import assign, load_spec
 
 Json = dict[str, Any]
+_CHOICE = ("", "STAGE", "OFFLOAD", "WORKERS")
+_OUTLOOK = (
+    *("ACCELERATOR", "MEMORY", "FITS", "STAGE", "OFFLOAD", "NEEDS"),
+    *("STEP S", "TOKENS/S", "TRAFFIC", "LARGEST MODEL"),
+)
 
 
 def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_json: AsJson = False) -> None:
@@ -29,20 +34,9 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
     say(f"{answer['model']}: {answer['numel']:,} parameters, {answer['micro_batches']} micro-batches per step{room}")
     recommended = answer["recommendation"]
     kinds = list(dict.fromkeys(kind for choice in answer["choices"] for kind in choice["bytes_by_kind"]))
-    print_table(
-        (
-            "",
-            "STAGE",
-            "OFFLOAD",
-            "WORKERS",
-            *(kind.upper() for kind in kinds),
-            "STATES",
-            "TOTAL",
-            "ELEMENTS/STEP",
-            "FITS",
-        ),
-        _rows(answer["choices"], kinds, recommended),
-    )
+    columns = (*_CHOICE, *(kind.upper() for kind in kinds), "STATES", "TOTAL", "ELEMENTS/STEP", "FITS")
+    print_table(columns, _rows(answer["choices"], kinds, recommended))
+    print_table(_OUTLOOK, map(_outlook, answer["outlooks"]))
     return say(
         f"recommended: stage {recommended['stage']}, offload {recommended['offload']}, "
         f"{recommended['workers']} workers: {recommended['why']}",
@@ -50,7 +44,7 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
     )
 
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="A DeepSpeed configuration, JSON; - reads input.")]
+ConfigFile = Annotated[Path, typer.Argument(metavar="FILE", help="The configuration, JSON or YAML; - reads input.")]
 
 
 def import_ds(context: typer.Context, config: ConfigFile, set_: Settings = None, *, as_json: AsJson = False) -> None:
@@ -58,11 +52,21 @@ def import_ds(context: typer.Context, config: ConfigFile, set_: Settings = None,
 
     --set adds fields of the spec: model=gpt2, workers=4 (accumulation steps multiply the batch by the workers).
     """
+    _import(context, config, set_, "ds_config", as_json=as_json)
+
+
+def import_fsdp(context: typer.Context, config: ConfigFile, set_: Settings = None, *, as_json: AsJson = False) -> None:
+    """Print FSDP's settings (torch's words, or an Accelerate file) as a spec, and what became of each; exit 1 where one
+    is refused. --set adds fields of the spec."""
+    _import(context, config, set_, "fsdp_config", as_json=as_json)
+
+
+def _import(context: typer.Context, config: Path, set_: Settings, of: str, *, as_json: bool) -> None:
     spec: Json = {}
     for setting in set_ or []:
         assign(spec, setting)
     with client_of(context) as client:
-        answer = client.import_ds(load_spec(config, []), spec)
+        answer = client.import_config(load_spec(config, []), spec, of=of)
     if as_json:
         emit_json(answer)
     else:
@@ -72,6 +76,22 @@ def import_ds(context: typer.Context, config: ConfigFile, set_: Settings = None,
             err().print(plain(f"{verdict['fate']:<8} {verdict['key']}: {verdict['why']}{fix}"))
     if any(verdict["fate"] == "refused" for verdict in answer["report"]):
         raise typer.Exit(1)
+
+
+def _outlook(on: Json) -> list[object]:
+    timed = on["step_s"] is not None
+    return [
+        on["accelerator"],
+        size_text(on["memory_bytes"]),
+        "yes" if on["fits"] else "no",
+        on["stage"],
+        on["offload"],
+        size_text(on["device_bytes"]),
+        f"{on['step_s']:.3g}" if timed else "?",
+        f"{on['tokens_per_s']:,.0f}" if timed else "?",
+        {True: "hidden", False: "decides", None: "?"}[on["traffic_hides"]],
+        f"{on['largest_numel'] / 1e9:.1f}B",
+    ]
 
 
 def _rows(choices: list[Json], kinds: list[str], recommended: Json) -> Iterator[list[object]]:

@@ -1,4 +1,4 @@
-"""`/v1/plan`: what a spec would need. `/v1/import-ds`: what a DeepSpeed configuration is as a spec."""
+"""`/v1/plan`: what a spec would need. `/v1/import-ds`: what a configuration of DeepSpeed, or of FSDP, is as a spec."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 
 from api import plan_schemas as schemas
-from api.auth import requires
+from api.auth import may_submit, requires
 from api.bodies import body_of, document_or_yaml
 from api.dependencies import AppServices, NoQuery
 from api.openapi import refuses, takes
@@ -23,10 +23,13 @@ router = APIRouter(tags=["plan"])
     **takes("JobSpecDocument", yaml=True),
 )
 async def make_plan(
-    services: AppServices, document: Annotated[dict[str, Any], Depends(document_or_yaml)]
+    services: AppServices,
+    document: Annotated[dict[str, Any], Depends(document_or_yaml)],
+    may_run_code: Annotated[bool, Depends(may_submit)],
 ) -> schemas.Plan:
-    """Bytes per rank and elements moved for every choice, what fits, what is recommended and why."""
-    return schemas.Plan.model_validate(await services.plans.plan(document))
+    """Bytes per rank and elements moved for every choice, what fits, what is recommended and why. A function that the
+    spec names is run to describe its model: for keys that may submit."""
+    return schemas.Plan.model_validate(await services.plans.plan(document, may_run_code=may_run_code))
 
 
 @router.post(
@@ -38,8 +41,8 @@ async def make_plan(
 async def import_ds(
     services: AppServices, body: Annotated[schemas.ImportRequest, Depends(body_of(schemas.ImportRequest))]
 ) -> schemas.ImportedSpec:
-    """The keys of a DeepSpeed configuration as fields of a spec, and what became of each. Submits nothing; a refused
-    key is in the report."""
-    found = services.plans.import_ds({**body.spec, "ds_config": body.ds_config})
+    """The keys of a configuration of DeepSpeed, or of FSDP, as fields of a spec, and what became of each. Submits
+    nothing; a refused key is in the report."""
+    found = services.plans.import_config({**body.spec, "ds_config": body.ds_config, "fsdp_config": body.fsdp_config})
     report = [schemas.KeyFate.model_validate(verdict) for verdict in found.verdicts]
     return schemas.ImportedSpec(spec=found.document, report=report)

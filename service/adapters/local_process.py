@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from service.adapters.checkpoint_tool import MODULE as TOOL
-from service.adapters.checkpoint_tool import answer_in
 from service.adapters.processes import is_alive, send, with_arguments
+from service.adapters.tool_answer import answer_in
 from service.domain.attempt import Liveness
 from service.domain.errors import ErasureFailed, ToolUnavailable
-from service.ports import LaunchOrder
+from service.ports import LaunchOrder, Tool
 from service.settings import inherited_environment
 
 MODULE = "workers.controller"
@@ -87,9 +86,9 @@ class LocalProcesses:
     def _erasure_log(self, job_id: str) -> Path:
         return self._home / "logs" / job_id / "erasure.log"
 
-    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
         process = await asyncio.create_subprocess_exec(
-            *(self._python, "-m", TOOL, *arguments),
+            *(self._python, "-m", tool, *arguments),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

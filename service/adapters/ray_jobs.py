@@ -12,11 +12,10 @@ from typing import Any
 
 import httpx
 
-from service.adapters.checkpoint_tool import MODULE as TOOL
-from service.adapters.checkpoint_tool import answer_in
+from service.adapters.tool_answer import answer_in
 from service.domain.attempt import Liveness
 from service.domain.errors import ClusterUnavailable, ErasureFailed, ToolUnavailable
-from service.ports import LaunchOrder
+from service.ports import LaunchOrder, Tool
 from service.settings import ray_token
 
 TIMEOUT_S = 20.0
@@ -83,10 +82,10 @@ class RayJobs:
         if response.status_code >= 400 and await self.liveness(order.attempt_id) is not Liveness.ALIVE:
             raise ClusterUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")
 
-    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
         """As a job of Ray's own, whose output is its log."""
-        name = f"elastane-checkpoint-{uuid.uuid4().hex}"
-        body = {"submission_id": name, "entrypoint": shlex.join(["python", "-m", TOOL, *arguments])}
+        name = f"elastane-tool-{uuid.uuid4().hex}"
+        body = {"submission_id": name, "entrypoint": shlex.join(["python", "-m", tool, *arguments])}
         response = await self._send("POST", "/api/jobs/", body)
         if response.status_code >= 400:
             raise ToolUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from service.domain.checkpoint import OBJECT_SCHEMES
+from service.domain.choice import OFFLOAD, ProfileOf, Room, choice_of, choose, nearest
 from service.domain.cluster import ClusterFacts, SlotKind, slots_per_worker
 from service.domain.errors import Problem, SpecRefused
-from service.domain.offload import label
-from service.domain.planning import does_not_fit, plan_spec, recommend, shape_of
+from service.domain.planning import does_not_fit
 from service.domain.presets import GPT_CLASSES, GptShape, Shape
+from service.domain.profile import profile_of, shape_of
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
 
 BYTES_VOCAB = 256  # byte-level text needs a token for each byte
@@ -34,17 +35,20 @@ def admit(
     shape: Shape | None = None,
     names_paths: bool = False,
     quota: Quota | None = None,
+    wishes: Collection[str] = (),
+    profiles: ProfileOf = profile_of,
 ) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
 
     `machine`: what the one machine of the workers has; None where machines may come. `names_paths`: whether the user
     has to say where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker
     on CPUs. `shape`: of a model whose size the spec alone does not tell, where it is known. `quota`: of who submits.
+    `wishes`: fields that the user said to be auto. `profiles`: sizes of the spec's model.
 
     Raises SpecRefused with every problem found.
     """
     shape = shape_of(spec) or shape
-    problems = [*_combinations(spec), *_fsdp(spec), *_deterministic(spec), *_shapes(spec, shape)]
+    problems = [*_combinations(spec, wishes), *_fsdp(spec), *_deterministic(spec), *_shapes(spec, shape)]
     if machine is not None:
         problems += _machine(spec, machine)
     if names_paths:
@@ -55,10 +59,12 @@ def admit(
         problems += _files(spec, file_exists)
     if problems:
         raise SpecRefused(problems)
-    decision = _resolve(spec, shape, capacity_bytes)
-    if spec.resources.memory_gb is not None and (problems := list(_memory(decision.spec, shape, capacity_bytes))):
+    has_disk = not names_paths or spec.offload.path is not None
+    room = Room(profile_of=profiles, capacity_bytes=capacity_bytes, has_disk=has_disk)
+    chosen, report = choose(spec, wishes, room)
+    if problems := list(_memory(chosen, room, machine)):
         raise SpecRefused(problems)
-    return decision if quota is None else replace(decision, report={**decision.report, **_within(spec, quota)})
+    return Decision(spec=chosen, report=report if quota is None else {**report, **_within(spec, quota)})
 
 
 # ---- within the quota ----------------------------------------------------------------------------------------------
@@ -95,7 +101,7 @@ def _within(spec: JobSpec, quota: Quota) -> dict[str, str]:
 # ---- legal together ------------------------------------------------------------------------------------------------
 
 
-def _combinations(spec: JobSpec) -> Iterator[Problem]:
+def _combinations(spec: JobSpec, wishes: Collection[str]) -> Iterator[Problem]:
     training = spec.training
     if training.batch_size % training.micro_batch_size:
         fix = f"make batch_size a multiple of micro_batch_size {training.micro_batch_size}"
@@ -110,7 +116,7 @@ def _combinations(spec: JobSpec) -> Iterator[Problem]:
         fix = "use stage: 3, or offload the optimizer alone"
         problem = f"stage {spec.stage} keeps parameters whole on the device; only stage 3 can offload them"
         yield Problem(field="offload.params", value=spec.offload.params, problem=problem, fix=fix)
-    if spec.offload.path is not None and not spec.offload.on_disk:
+    if spec.offload.path is not None and not spec.offload.on_disk and OFFLOAD not in wishes:
         fix = "remove it, or offload to nvme"
         yield Problem(field="offload.path", value=spec.offload.path, problem="nothing is offloaded to nvme", fix=fix)
     if spec.offload.ratio != 1.0 and spec.offload.is_none:
@@ -258,39 +264,30 @@ def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Proble
         yield Problem(field="data.tokens", value=spec.data.tokens, problem="there is no such file", fix=fix)
 
 
-# ---- auto ----------------------------------------------------------------------------------------------------------
-
-
-def _resolve(spec: JobSpec, shape: Shape | None, capacity_bytes: int | None) -> Decision:
-    if spec.stage != "auto":
-        return Decision(spec=spec, report={})
-    if shape is None:
-        why = "stage 2: the size of this model is not known before it runs, and stage 2 is the usual choice"
-        return Decision(spec=spec.model_copy(update={"stage": 2}), report={"stage": why})
-    choices = plan_spec(spec, capacity_bytes=capacity_bytes, shape=shape).choices
-    choice = recommend(spec, choices, capacity_bytes, offloads=[spec.offload])
-    return Decision(spec=spec.model_copy(update={"stage": choice.stage}), report={"stage": choice.why})
-
-
 # ---- does it fit ---------------------------------------------------------------------------------------------------
 
 
-def _memory(spec: JobSpec, shape: Shape | None, capacity_bytes: int | None) -> Iterator[Problem]:
+def _memory(spec: JobSpec, room: Room, machine: ClusterFacts | None) -> Iterator[Problem]:
     """At the most workers that the job may have, where a worker needs least."""
-    if capacity_bytes is None or shape is None:
+    if spec.resources.memory_gb is None:
+        yield from _whole_machine(spec, room, machine)
         return
-    plan = plan_spec(spec, capacity_bytes=capacity_bytes, shape=shape)
-    mine = (spec.stage, label(spec.offload), spec.workers.max)
-    choice = next(each for each in plan.choices if (each.stage, each.offload, each.workers) == mine)
-    if choice.fits:
-        return
-    fitting = next((each for each in plan.choices if each.fits and each.workers == spec.workers.max), None)
-    fix = "raise it, take more workers, a smaller micro-batch or a smaller model"
-    if fitting is not None:
-        fix = f"raise it, or use stage: {fitting.stage} with offload: {fitting.offload}, which fits"
-    yield Problem(
-        field="resources.memory_gb",
-        value=spec.resources.memory_gb,
-        problem=does_not_fit(choice, capacity_bytes),
-        fix=fix,
-    )
+    choice = choice_of(spec, room)
+    if room.capacity_bytes is not None and choice is not None and not choice.fits:
+        yield Problem(
+            field="resources.memory_gb",
+            value=spec.resources.memory_gb,
+            problem=does_not_fit(choice, room.capacity_bytes),
+            fix=f"raise it, or {nearest(spec, room)}",
+        )
+
+
+def _whole_machine(spec: JobSpec, room: Room, machine: ClusterFacts | None) -> Iterator[Problem]:
+    """What one worker needs that not even all of the machine's memory could hold, at the most workers it may have."""
+    whole = 0 if machine is None or machine.slot_kind == "gpu" else max(n.memory_bytes or 0 for n in machine.nodes)
+    room = replace(room, capacity_bytes=whole)
+    choice = choice_of(spec, room) if whole else None
+    if choice is not None and not choice.fits:
+        problem = f"{does_not_fit(choice, whole)} of this machine's {whole / 2**30:.1f} GB"
+        fix = nearest(spec, room, most_workers=spec.workers.max)
+        yield Problem(field="workers.max", value=spec.workers.max, problem=problem, fix=fix)

@@ -1,12 +1,14 @@
-"""How a job's state is held: stage and offload. Which arrangement fits the workers that are left, while it trains."""
+"""How a job's state is held: stage and offload. Which arrangement fits the workers there are, while it trains."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
+from service.domain.choice import OFFLOAD, Room, choose
 from service.domain.offload import in_memory, label
-from service.domain.planning import MARGIN, STAGES, rank_bytes, shape_of
-from service.domain.spec import JobSpec, Offload
+from service.domain.planning import MARGIN, STAGES, rank_bytes
+from service.domain.spec import JobSpec, Offload, WorkerBounds
 from service.domain.value import Value
 
 
@@ -28,17 +30,37 @@ class Arrangement(Value):
         return f"stage {self.stage}" + ("" if self.offload.is_none else f" with offload {label(self.offload)}")
 
 
-def fitting(spec: JobSpec, wanted: Arrangement, *, workers: int) -> Arrangement:
+class Arranged(NamedTuple):
+    """`why`: a sentence where it was chosen; empty where it was wished."""
+
+    arrangement: Arrangement
+    why: str = ""
+
+
+def arranged(spec: JobSpec, wanted: Arrangement, *, workers: int, room: Room) -> Arranged:
+    """How so many workers hold the state. What the spec leaves to us (`spec.auto`) is chosen for their number, the rest
+    is as wanted; where nothing is left to us, or the model's size is not known, the wanted one gives way only where it
+    does not fit."""
+    if not spec.auto or room.profile_of(spec) is None:
+        found = fitting(spec, wanted, workers=workers, room=room)
+        return Arranged(found, "" if found == wanted else f"{wanted} does not fit {workers} workers")
+    free = {"stage": "auto"} if "stage" in spec.auto else {}
+    trial = wanted.applied(spec).model_copy(update={**free, "workers": WorkerBounds(min=workers, max=workers)})
+    chosen, report = choose(trial, {OFFLOAD} & set(spec.auto), room)
+    return Arranged(Arrangement.of(chosen), next(iter(report.values())))
+
+
+def fitting(spec: JobSpec, wanted: Arrangement, *, workers: int, room: Room) -> Arrangement:
     """The wanted one where it fits so many workers, else the first that does, by traffic: a higher stage, then a disk.
 
     The wanted one too where nothing fits, or where the memory of a worker or the size of the model is not known.
     """
-    shape = shape_of(spec)
-    if shape is None or spec.resources.memory_gb is None or spec.resources.gpu:
+    profile = room.profile_of(spec)
+    if profile is None or spec.resources.memory_gb is None or spec.resources.gpu:
         return wanted
     budget = int(MARGIN * spec.resources.memory_gb * 2**30)
     for each in (wanted, *_others(spec, wanted)):
-        kinds = rank_bytes(spec, shape, stage=each.stage, workers=workers, offload=each.offload, budget_bytes=budget)
+        kinds = rank_bytes(spec, profile, stage=each.stage, workers=workers, offload=each.offload, budget_bytes=budget)
         if in_memory(kinds) <= budget:
             return each
     return wanted

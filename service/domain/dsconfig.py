@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from service.domain.dskeys import ABSENT, IGNORED
-from service.domain.dsreading import AUTO, ROOT, Reading, Verdict, leaves_of, long_form, merged, most_workers
+from service.domain.dsreading import AUTO, ROOT, Import, Reading, imported, leaves_of, long_form, most_workers
 from service.domain.errors import Problem
 from service.domain.training import TrainingSpec
 
@@ -23,20 +22,6 @@ DTYPES = {
     **dict.fromkeys(("bf16", "bfp16", "bfloat16"), "bf16"),
     **dict.fromkeys(("fp16", "float16", "half"), "fp16"),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Import:
-    """`document`: the spec with the configuration's fields in it; `problems`: refused keys, and fields that say
-    otherwise than the configuration."""
-
-    document: dict[str, Any]
-    verdicts: tuple[Verdict, ...]
-    problems: tuple[Problem, ...]
-
-    @property
-    def report(self) -> dict[str, str]:
-        return {f"{ROOT}.{verdict.key}": f"{verdict.fate}: {verdict.why}" for verdict in self.verdicts}
 
 
 def import_config(document: Mapping[str, Any]) -> Import:
@@ -53,13 +38,7 @@ def import_config(document: Mapping[str, Any]) -> Import:
     reading = Reading(leaves=dict(leaves_of(config)), spec=long_form(rest))
     for section in (_batch, _precision, _zero, _schedule, _optimizer, _others):
         section(reading)
-    document, conflicts = merged(long_form(rest), reading)
-    refused = [
-        Problem(field=f"{ROOT}.{each.key}", value=each.value, problem=each.why, fix=each.fix)
-        for each in reading.verdicts
-        if each.fate == "refused"
-    ]
-    return Import(document=document, verdicts=tuple(reading.verdicts), problems=(*refused, *conflicts))
+    return imported(reading)
 
 
 # ---- sections ------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""A DeepSpeed configuration as it is read, key by key: what was said, what became of it, and where the spec says it."""
+"""A foreign configuration as it is read, key by key: what was said, what became of it, and where the spec says it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -29,7 +29,8 @@ class Verdict:
 @dataclass(slots=True, kw_only=True)
 class Reading:
     """`leaves`: key -> value of what is not read yet. `fields`: field of the spec -> (value, the key that said it).
-    `defaults`: what DeepSpeed takes where neither says anything. `autos`: the keys whose value is "auto"."""
+    `defaults`: what is taken where neither says anything. `autos`: the keys whose value is "auto". `root`: the
+    spec's field that holds the configuration."""
 
     leaves: dict[str, Any]
     spec: dict[str, Any]
@@ -37,6 +38,7 @@ class Reading:
     defaults: dict[str, Any] = field(default_factory=dict)
     verdicts: list[Verdict] = field(default_factory=list)
     autos: set[str] = field(default_factory=set)
+    root: str = ROOT
 
     def take(self, key: str, name: str = "") -> Any:
         """The value, read; None where the key is absent, null or "auto"."""
@@ -84,13 +86,42 @@ class Reading:
             self.ignore(key, why)
 
 
-def leaves_of(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted key -> value; a section that the tables name is one leaf."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """`document`: the spec with the configuration's fields in it; `problems`: refused keys, and fields that say
+    otherwise than the configuration."""
+
+    document: dict[str, Any]
+    verdicts: tuple[Verdict, ...]
+    problems: tuple[Problem, ...]
+    root: str = ROOT
+
+    @property
+    def report(self) -> dict[str, str]:
+        return {f"{self.root}.{verdict.key}": f"{verdict.fate}: {verdict.why}" for verdict in self.verdicts}
+
+
+def imported(reading: Reading) -> Import:
+    """What was read, in the spec that it was read beside."""
+    document, conflicts = merged(reading.spec, reading)
+    refused = [
+        Problem(field=f"{reading.root}.{each.key}", value=each.value, problem=each.why, fix=each.fix)
+        for each in reading.verdicts
+        if each.fate == "refused"
+    ]
+    problems = (*refused, *conflicts)
+    return Import(document=document, verdicts=tuple(reading.verdicts), problems=problems, root=reading.root)
+
+
+def leaves_of(
+    config: Mapping[str, Any], path: str = "", *, sections: Collection[str] = IGNORED.keys() | ABSENT.keys()
+) -> Iterator[tuple[str, Any]]:
+    """Dotted key -> value; one of `sections` is one leaf."""
     for name, value in config.items():
         key = f"{path}{str(name)[:80]}"
-        inner = isinstance(value, dict) and key not in IGNORED and key not in ABSENT
+        inner = isinstance(value, dict) and key not in sections
         if inner and value:
-            yield from leaves_of(value, f"{key}.")
+            yield from leaves_of(value, f"{key}.", sections=sections)
         elif not inner:
             yield key, value
 
@@ -101,7 +132,7 @@ def merged(spec: dict[str, Any], reading: Reading) -> tuple[dict[str, Any], list
     for name, (value, key) in reading.fields.items():
         said = _at(spec, name)
         if said not in (None, AUTO) and not _same(said, value):
-            problem = f"ds_config.{key} says {said_as(value)}"
+            problem = f"{reading.root}.{key} says {said_as(value)}"
             conflicts.append(Problem(field=name, value=brief(said), problem=problem, fix="keep one of the two"))
     chosen = {**reading.defaults, **{name: value for name, (value, _) in reading.fields.items()}}
     for name, value in chosen.items():
@@ -127,6 +158,8 @@ def long_form(document: Mapping[str, Any]) -> dict[str, Any]:
         section = spec.get(outer)
         if isinstance(section, dict) and isinstance(section.get(inner), dict):
             section[inner] = dict(section[inner])
+    if spec.get("units") == AUTO:
+        del spec["units"]
     stage = document.get("stage")
     return {**spec, "stage": FSDP_STAGES.get(stage, stage)} if isinstance(stage, str) else spec
 

@@ -339,7 +339,7 @@ class ToolUnavailable(Unavailable):
 
     def __init__(self, cause: str) -> None:
         super().__init__(
-            f"`python -m workers.checkpoint` gave no answer: {cause}; see that the workers' packages are installed "
+            f"a command of the data plane gave no answer: {cause}; see that the workers' packages are installed "
             "where the service starts processes, then try again",
             cause=cause,
         )

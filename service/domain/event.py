@@ -18,6 +18,7 @@
 | worker_hung | controller | where: of each rank step, doing, place |
 | worker_crashed | controller | worker, reason |
 | workers_missing, fact_dropped | controller | - |
+| memory_off_plan | service | of each kind that is over 10 % off: measured_bytes, predicted_bytes |
 | adopted | controller | workers, redone_steps |
 | recovered | controller | workers, from_step, redone_steps, pause_s |
 | started_from | controller | uri, from_step, missing |

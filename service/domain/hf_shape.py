@@ -17,6 +17,7 @@ class HfShape:
 
     layers: int
     width: int
+    heads: int
     vocab: int
     context: int
     numel: int
@@ -59,6 +60,7 @@ def _gpt2(config: Mapping[str, Any], count: Callable[..., int]) -> HfShape:
     return HfShape(
         layers=layers,
         width=width,
+        heads=count("n_head"),
         vocab=vocab,
         context=context,
         numel=tables * width + layers * block + 2 * width,
@@ -83,6 +85,7 @@ def _llama(config: Mapping[str, Any], count: Callable[..., int], family: str) ->
     return HfShape(
         layers=layers,
         width=width,
+        heads=heads,
         vocab=vocab,
         context=count("max_position_embeddings"),
         numel=tables * width + layers * block + width,

@@ -18,6 +18,9 @@ from service.domain.training import TrainingSpec
 
 DEFAULT = TrainingSpec()
 ITEM_BYTES: Mapping[str, int] = {"fp32": 4, "bf16": 2, "fp16": 2}
+# fp32 values per token that a block keeps beside its activations: mean and deviation of two norms; attention adds one
+# per head.
+NORM_VALUES = 4
 # Reductions, and gathers, under way at once in stages 2 and 3: one travels while the next is prepared.
 DEPTH = 2
 
@@ -30,6 +33,8 @@ class Recipe:
     grad: int
     master: int
     moments: float
+    # Of a parameter that is not trained, which has nothing else.
+    frozen: int = 2
 
 
 # fp32 values that an optimizer keeps beside the master; an average of the weights is one more.
@@ -74,11 +79,13 @@ def shard_parts(workers: int, shard_size: int | None) -> int:
     return workers if shard_size is None or workers % shard_size else shard_size
 
 
-def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe) -> dict[str, int]:
-    """Model states of one rank between steps, by kind. Shards are equal: the last one is padded."""
-    whole, shard = numel, math.ceil(numel / workers)
+def state_bytes(*, numel: int, workers: int, stage: int, recipe: Recipe, frozen: int = 0) -> dict[str, int]:
+    """Model states of one rank between steps, by kind; `frozen`: of `numel`, what is not trained. Shards are equal: the
+    last one is padded."""
+    whole, shard = numel - frozen, math.ceil((numel - frozen) / workers)
+    still = math.ceil(frozen / workers) if stage >= 3 else frozen
     return {
-        "params": recipe.param * (shard if stage >= 3 else whole),
+        "params": recipe.param * (shard if stage >= 3 else whole) + recipe.frozen * still,
         "grads": recipe.grad * (shard if stage >= 2 else whole),
         "optimizer": round((recipe.master + recipe.moments) * (shard if stage >= 1 else whole)),
     }
@@ -96,30 +103,71 @@ def elements_per_step(*, numel: int, workers: int, stage: int, micro_batches: in
 # ---- what comes on top of the states -------------------------------------------------------------------------------
 
 
-def unit_numels(shape: Shape) -> dict[str, int]:
-    """Units: each block, and the root with tables and final norm."""
-    return {"block": shape.block_numel, "root": shape.numel - shape.layers * shape.block_numel}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """Elements of the root unit and of the largest other one, and how many others there are."""
+
+    root: int
+    block: int
+    blocks: int
+
+    @property
+    def largest(self) -> int:
+        return max(self.root, self.block)
 
 
-def window_bytes(shape: Shape, *, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
+def units_of(shape: Shape) -> Units:
+    """Each block, and the root with tables and final norm."""
+    root = shape.numel - shape.layers * shape.block_numel
+    return Units(root=root, block=shape.block_numel, blocks=shape.layers)
+
+
+def window_bytes(units: Units, *, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:
     """Whole units beyond the shard (stage 3): the root, and of the blocks the one in use and the next one under way.
     Gradients on their way: a vector to send where the gradient at rest cannot be sent as it is, and one for what lands
     from the other ranks."""
-    units = unit_numels(shape)
-    blocks = min(DEPTH, shape.layers) * units["block"]
-    gathered = (units["root"] + blocks) * ITEM_BYTES[precision.params] if stage == 3 else 0
-    sends_a_copy, largest = stage >= 2 or precision.reduce != precision.params, max(units.values())
+    blocks = min(DEPTH, units.blocks) * units.block
+    gathered = (units.root + blocks) * ITEM_BYTES[precision.params] if stage == 3 else 0
+    sends_a_copy, largest = stage >= 2 or precision.reduce != precision.params, units.largest
     landing = largest * (workers - 1) // workers
     reducing = DEPTH * ((largest if sends_a_copy else 0) + landing) * ITEM_BYTES[precision.reduce]
-    return {"gathered_peak": gathered, "buckets_peak": reducing if workers > 1 else 0}
+    return {"gathered_peak": gathered, "buckets_peak": reducing}
+
+
+def kept_bytes(
+    shape: Shape, *, micro_batch_size: int, seq_len: int, precision: PrecisionSpec, checkpointing: bool
+) -> int:
+    """What a forward leaves for its backward, the loss's own fp32 probabilities among it."""
+    tokens = micro_batch_size * seq_len
+    row = ITEM_BYTES[precision.params] * shape.width
+    blocks = shape.layers * (row if checkpointing else _block_bytes_per_token(shape, precision))
+    return tokens * (blocks + 2 * row + 4 * shape.vocab)
 
 
 def activation_bytes(
     shape: Shape, *, micro_batch_size: int, seq_len: int, precision: PrecisionSpec, checkpointing: bool
 ) -> dict[str, int]:
-    """Peak of one micro-batch: kept activations and, beside them, logits with their fp32 softmax and gradient."""
+    """The most that one micro-batch needs: at the loss, or in the backward of the last block, whose gradients come
+    while its activations go, or at the end, when both uses of the tied table have left their gradients."""
     tokens, item = micro_batch_size * seq_len, ITEM_BYTES[precision.params]
-    per_block = shape.token_bytes * item // 2 * tokens
-    inputs = item * tokens * shape.width
-    kept = per_block + shape.layers * inputs if checkpointing else shape.layers * per_block
-    return {"activations_peak": kept, "logits_peak": tokens * shape.vocab * (item + 4 + 4)}
+    facts = {"micro_batch_size": micro_batch_size, "seq_len": seq_len, "precision": precision}
+    kept = kept_bytes(shape, **facts, checkpointing=checkpointing) - 4 * tokens * shape.vocab  # type: ignore[arg-type]
+    row, table = item * tokens * shape.width, item * shape.vocab * shape.width
+    # The log-probabilities, their gradient, and the same in the parameters' type.
+    logits = tokens * shape.vocab * (8 + (item if item < 4 else 0))
+    recomputed = tokens * _block_bytes_per_token(shape, precision) - row if checkpointing else 0
+    grads = item * shape.block_numel
+    # Rows come and go, and gradients grow: after the MLP's second matrix, its first, attention, and Q, K and V.
+    block = max(5 * row + grads // 3, grads * 2 // 3 - 2 * row, grads * 3 // 4 - 5 * row, grads - 9 * row)
+    end = 2 * table + item * shape.context * shape.width + 2 * row
+    peak = max(kept - 2 * row + recomputed + table + block, end)
+    return {
+        "activations_peak": kept,
+        "logits_peak": logits,
+        "backward_peak": max(0, peak - kept - logits),
+    }
+
+
+def _block_bytes_per_token(shape: Shape, precision: PrecisionSpec) -> int:
+    values = shape.token_bytes * ITEM_BYTES[precision.params] // 2
+    return values + 4 * (NORM_VALUES + shape.heads)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from service.domain.attempt import FAILURE_BUDGET, Attempt, backoff_s
+from service.domain.deviation import off_plan
 from service.domain.event import Event
 from service.domain.job import Intent, Job, JobState, Progress, Trigger, apply
 from service.domain.log import bounded
@@ -55,9 +56,9 @@ def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sampl
     """The job after the facts of a heartbeat, its outcome not yet looked at."""
     if is_late(job, attempt, beat):
         return Change(job=replace(job, progress=replace(job.progress, heard_at=now)))
-    progress = _progress(job.progress, attempt, beat, tuple(samples))
+    before, progress = job, _progress(job.progress, attempt, beat, tuple(samples))
     job = replace(job, progress=replace(progress, heard_at=now))
-    change = Change(job=job)
+    change = Change(job=job, events=off_plan(before, job, now=now))
     for trigger in _triggers(job, beat.phase):
         reason = _REASONS[trigger].format(workers=beat.world_size, step=beat.step)
         change = change.then(trigger, now=now, reason=reason, workers=beat.world_size)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from service.domain.checkpoint import CheckpointRecord
 from service.domain.errors import Problem, SpecRefused
-from service.domain.planning import shape_of
+from service.domain.profile import shape_of
 from service.domain.spec import JobSpec, StartFrom
 
 # Optimizers that keep the same state may be changed for each other.

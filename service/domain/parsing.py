@@ -16,9 +16,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from service.domain.dsconfig import Import, import_config
-from service.domain.dsreading import ROOT
+from service.domain.choice import MICRO, OFFLOAD
+from service.domain.dsconfig import import_config
+from service.domain.dsreading import AUTO, Import
 from service.domain.errors import Problem, RequestRefused, SpecRefused
+from service.domain.fsdpconfig import ROOT as FSDP
+from service.domain.fsdpconfig import import_fsdp
 from service.domain.spec import JobSpec, WorkerBounds
 
 MAX_DEPTH = 16
@@ -33,7 +36,7 @@ _BOOLEANS = {
     ("from", "optimizer"),
     ("from", "allow_missing"),
 }
-_FREE_FORM = {"args", "ds_config"}
+_FREE_FORM = {"args", "ds_config", "fsdp_config"}
 # Names that pydantic adds to the path of an error for the variant of a union it tried.
 _VARIANTS = {"model": {"preset", "gpt", "hf", "python"}, "data": {"stdlib", "text", "tokens", "python"}}
 _TYPE_WORD = re.compile(r"^(literal\[|constrained-|function-|float$|int$|str$|bool$|[A-Z]\w*(Spec|Bounds)$)")
@@ -41,22 +44,42 @@ _TYPE_WORD = re.compile(r"^(literal\[|constrained-|function-|float$|int$|str$|bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """`report`: what became of each key of a `ds_config`, which is in the spec's own fields now."""
+    """`report`: what became of each key of a `ds_config` or `fsdp_config`, which is in the spec's own fields now.
+    `wishes`: the fields that were said to be auto and have a default until admission chooses."""
 
     spec: JobSpec
     report: Mapping[str, str]
+    wishes: frozenset[str]
 
 
 def parse(document: object) -> Parsed:
     """Raises SpecRefused with all problems."""
-    found = import_config(_sayable(document))
-    if found.problems:
-        raise SpecRefused(found.problems)
+    deepspeed = import_config(_sayable(document))
+    fsdp = import_fsdp(deepspeed.document)
+    if problems := (*deepspeed.problems, *fsdp.problems):
+        raise SpecRefused(problems)
+    document, wishes = _without_wishes(fsdp.document)
     try:
-        spec = JobSpec.model_validate(found.document)
+        spec = JobSpec.model_validate(document)
     except ValidationError as error:
         raise SpecRefused(problems_of(error, JobSpec)) from None
-    return Parsed(spec=spec, report=found.report)
+    return Parsed(spec=spec, report={**deepspeed.report, **fsdp.report}, wishes=wishes)
+
+
+def _without_wishes(document: dict[str, Any]) -> tuple[dict[str, Any], frozenset[str]]:
+    """`offload: auto` and `training.micro_batch_size: auto`, which a spec that is decided has not."""
+    wishes, rest = set[str](), dict(document)
+    offload, training = rest.get("offload"), rest.get("training")
+    if offload == AUTO:
+        del rest["offload"]
+    if isinstance(offload, dict) and offload.get("optimizer") == AUTO:
+        rest["offload"] = {name: value for name, value in offload.items() if name != "optimizer"}
+    if rest.get("offload") != offload:
+        wishes.add(OFFLOAD)
+    if isinstance(training, dict) and training.get("micro_batch_size") == AUTO:
+        rest["training"] = {name: value for name, value in training.items() if name != "micro_batch_size"}
+        wishes.add(MICRO)
+    return rest, frozenset(wishes)
 
 
 def parse_spec(document: object) -> JobSpec:
@@ -65,10 +88,12 @@ def parse_spec(document: object) -> JobSpec:
 
 
 def parse_config(document: object) -> Import:
-    """What `parse` makes of the `ds_config` in it, of which keys may be refused; the rest need be no whole spec.
-    Raises SpecRefused for what no field may hold, and for fields that say otherwise than the configuration."""
-    found = import_config(_sayable(document))
-    if conflicts := [problem for problem in found.problems if not problem.field.startswith(f"{ROOT}.")]:
+    """What `parse` makes of the `ds_config`, or else the `fsdp_config`, of which keys may be refused; the rest need be
+    no whole spec. Raises SpecRefused for what no field may hold, and for fields that say otherwise than the
+    configuration."""
+    sayable = _sayable(document)
+    found = (import_fsdp if sayable.get(FSDP) is not None else import_config)(sayable)
+    if conflicts := [problem for problem in found.problems if not problem.field.startswith(f"{found.root}.")]:
         raise SpecRefused(conflicts)
     return found
 
@@ -227,7 +252,7 @@ _FORMS = {
     "model.python": 'write "package.module:function"',
     "data": 'write "stdlib", {text: "GLOB"}, {tokens: FILE} or {python: "package.module:function"}',
     "data.python": 'write "package.module:function"',
-    "offload": "write none, cpu, nvme or {optimizer: ..., params: ...}",
+    "offload": "write none, cpu, nvme, auto or {optimizer: ..., params: ...}",
     "offload.ratio": "use 0 to 1, or auto",
     "units": "write auto, {layers: [ClassName]} or {min_params: 1000000}",
     "precision": "write fp32, bf16, fp16 or {params: bf16, reduce: fp32, buffers: bf16}",

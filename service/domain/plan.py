@@ -31,6 +31,28 @@ class Recommendation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """One known accelerator: the fastest choice that fits there, or where `fits` is false the one that needs least.
+
+    Times are estimates, None where a sample is not a row of tokens. hides_from_tokens: tokens of a rank's micro-batch
+    from which on a unit's gather hides behind its computation. largest_numel: of a model of more of the same blocks, on
+    as many, without offload.
+    """
+
+    accelerator: str
+    memory_bytes: int
+    fits: bool
+    stage: int
+    offload: str
+    device_bytes: int
+    step_s: float | None
+    tokens_per_s: float | None
+    traffic_hides: bool | None
+    hides_from_tokens: int
+    largest_numel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """`capacity_bytes`: memory of one worker's device where it is known (None: `fits` is then None too)."""
 
@@ -41,3 +63,4 @@ class Plan:
     capacity_bytes: int | None
     choices: tuple[PlanChoice, ...]
     recommendation: Recommendation
+    outlooks: tuple[Outlook, ...] = ()

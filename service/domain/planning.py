@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from service.domain.batching import rounds
 from service.domain.errors import Problem, SpecRefused
-from service.domain.hf_shape import FAMILIES
 from service.domain.memory import (
     ITEM_BYTES,
-    activation_bytes,
     elements_per_step,
     fsdp_elements_per_step,
     fsdp_rests_as,
     recipe,
     shard_parts,
     state_bytes,
-    unit_numels,
     window_bytes,
 )
 from service.domain.offload import WHOLE, by_tier, fitting_ratio, in_memory, label, resting, staging_bytes
 from service.domain.plan import Plan, PlanChoice, Recommendation
-from service.domain.presets import PRESETS, GptShape, Shape, matrix_share
-from service.domain.spec import GptModel, HfModel, JobSpec, Offload
+from service.domain.profile import Profile, profile_of
+from service.domain.spec import JobSpec, Offload
 
 STAGES = {"zero": (0, 1, 2, 3), "fsdp": (0, 2, 3)}
 # The kinds that a rank holds between steps.
@@ -37,38 +35,23 @@ _WHY = {
 }
 
 
-def shape_of(spec: JobSpec) -> GptShape | None:
-    """None for models whose size the spec alone does not tell."""
-    if isinstance(spec.model, str):
-        return PRESETS[spec.model]
-    if isinstance(spec.model, GptModel):
-        model = spec.model
-        return GptShape(
-            layers=model.layers, width=model.width, heads=model.heads, vocab=model.vocab, context=model.context
-        )
-    return None
-
-
-def plan_spec(spec: JobSpec, *, capacity_bytes: int | None, shape: Shape | None = None) -> Plan:
-    """shape: where the spec alone does not tell it. Raises SpecRefused for a model whose size is not known here."""
-    shape = shape_of(spec) or shape
-    if shape is None:
-        known = f"presets, {{name: gpt, ...}} and folders of this machine whose config.json is of {', '.join(FAMILIES)}"
-        fix = "plan {name: gpt, ...} of about the same size, or submit it: its workers count for themselves"
-        problem = f"its size is not known here; known are those of {known}"
-        raise SpecRefused([Problem(field="model", value="...", problem=problem, fix=fix)])
+def plan_spec(spec: JobSpec, *, capacity_bytes: int | None, profile: Profile | None = None) -> Plan:
+    """profile: of a model that is none of ours. Raises SpecRefused where its size is not known."""
+    profile = profile or profile_of(spec)
+    if profile is None:
+        fix = "plan a preset or {name: gpt, ...} of about the same size"
+        raise SpecRefused([Problem(field="model", value="...", problem="its size is not known here", fix=fix)])
     sizes, asked = _sizes(spec), not spec.offload.is_none
     choices = tuple(
-        _choice(spec, shape, stage, workers, offload, capacity_bytes)
+        _choice(spec, profile, stage, workers, offload, capacity_bytes)
         for offload in _offloads(spec)
         for stage in STAGES[spec.engine]
         for workers in sizes
     )
-    units = unit_numels(shape)
     return Plan(
-        model=_name(spec),
-        numel=shape.numel,
-        unit_numels=units,
+        model=profile.name,
+        numel=profile.numel,
+        unit_numels={"block": profile.units.block, "root": profile.units.root},
         micro_batches=spec.training.batch_size // spec.training.micro_batch_size,
         capacity_bytes=capacity_bytes,
         choices=choices,
@@ -76,15 +59,9 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None, shape: Shape | None 
     )
 
 
-def _name(spec: JobSpec) -> str:
-    if isinstance(spec.model, HfModel):
-        return spec.model.hf
-    return spec.model if isinstance(spec.model, str) else "gpt"
-
-
 def rank_bytes(
     spec: JobSpec,
-    shape: Shape,
+    profile: Profile,
     *,
     stage: int,
     workers: int,
@@ -97,13 +74,17 @@ def rank_bytes(
     """
     offload = offload or spec.offload
     held = stage if spec.engine == "zero" else fsdp_rests_as(stage)
-    tiers, passing = resting(offload, stage=held), passing_bytes(spec, shape, stage=stage, workers=workers)
+    tiers, passing = resting(offload, stage=held), passing_bytes(spec, profile, stage=stage, workers=workers)
     # FSDP2's parameters are fp32 and their own master at every stage, as ours are at stage 3.
     recipe_of = stage if spec.engine == "zero" else 3
-    rule = recipe(spec.precision, stage=recipe_of, training=spec.training, matrix_share=matrix_share(shape))
-    states = state_bytes(numel=shape.numel, workers=shard_parts(workers, spec.shard_size), stage=held, recipe=rule)
+    rule = recipe(spec.precision, stage=recipe_of, training=spec.training, matrix_share=profile.matrix_share)
+    if spec.engine == "fsdp":
+        rule = replace(rule, frozen=rule.param)
+    parts = shard_parts(workers, spec.shard_size)
+    states = state_bytes(numel=profile.numel, frozen=profile.frozen, workers=parts, stage=held, recipe=rule)
+    states = _as_measured(states, profile)
     ratio = fitting_ratio(offload, states, tiers=tiers, passing_bytes=sum(passing.values()), budget_bytes=budget_bytes)
-    largest = max(unit_numels(shape).values())
+    largest = profile.units.largest
     staging = staging_bytes(largest_unit=largest, workers=workers, stage=stage, recipe=rule, tiers=tiers)
     return {
         **by_tier(states, tiers=tiers, ratio=ratio),
@@ -112,26 +93,20 @@ def rank_bytes(
     }
 
 
-def passing_bytes(spec: JobSpec, shape: Shape, *, stage: int, workers: int) -> dict[str, int]:
+def passing_bytes(spec: JobSpec, profile: Profile, *, stage: int, workers: int) -> dict[str, int]:
     """What a step needs on top of the states."""
-    training = spec.training
-    return {
-        **_window(spec, shape, stage=stage, workers=workers),
-        **activation_bytes(
-            shape,
-            micro_batch_size=training.micro_batch_size,
-            seq_len=training.seq_len,
-            precision=spec.precision,
-            checkpointing=bool(training.activation_checkpointing),
-        ),
-    }
+    return _as_measured({**_window(spec, profile, stage=stage, workers=workers), **profile.passing}, profile)
+
+
+def _as_measured(kinds: Mapping[str, int], profile: Profile) -> dict[str, int]:
+    return {kind: round(size * profile.factors.get(kind, 1.0)) for kind, size in kinds.items()}
 
 
 def auto_ratio(spec: JobSpec, *, stage: int, numel: int, workers: int, budget_bytes: int) -> float:
     """The part to offload of a model of any kind; what a step needs on top is known of our own alone."""
-    shape = shape_of(spec)
-    passing = passing_bytes(spec, shape, stage=stage, workers=workers) if shape is not None else {}
-    share = matrix_share(shape) if shape is not None else 0.0
+    profile = profile_of(spec)
+    passing = passing_bytes(spec, profile, stage=stage, workers=workers) if profile is not None else {}
+    share = profile.matrix_share if profile is not None else 0.0
     rule = recipe(spec.precision, stage=stage, training=spec.training, matrix_share=share)
     return fitting_ratio(
         spec.offload,
@@ -148,28 +123,32 @@ def _offloads(spec: JobSpec) -> tuple[Offload, ...]:
     return (*WHOLE, *own) if spec.engine == "zero" else (*WHOLE[:2], *own)
 
 
-def _window(spec: JobSpec, shape: Shape, *, stage: int, workers: int) -> dict[str, int]:
+def _window(spec: JobSpec, profile: Profile, *, stage: int, workers: int) -> dict[str, int]:
     if spec.engine == "zero":
-        return window_bytes(shape, workers=workers, stage=stage, precision=spec.precision)
-    window = window_bytes(shape, workers=workers, stage=3, precision=spec.precision)
+        return window_bytes(profile.units, workers=workers, stage=stage, precision=spec.precision)
+    window = window_bytes(profile.units, workers=workers, stage=3, precision=spec.precision)
     if stage == 2 and workers > 1:
-        window["gathered_peak"] = shape.numel * ITEM_BYTES[spec.precision.params]
+        window["gathered_peak"] = profile.numel * ITEM_BYTES[spec.precision.params]
     return window
 
 
-def _elements(spec: JobSpec, shape: Shape, *, stage: int, workers: int, turns: int) -> int:
-    numel = shape.numel
+def _elements(spec: JobSpec, profile: Profile, *, stage: int, workers: int, turns: int) -> int:
+    numel = profile.numel
     if spec.engine == "zero":
         # In deterministic mode every micro-batch's gradient crosses the group by itself, as it does from stage 2 on.
         moves_as = max(2, stage) if spec.deterministic else stage
-        share = matrix_share(shape) if spec.training.optimizer.name == "muon" else 0.0
+        matrices = profile.matrices if spec.training.optimizer.name == "muon" else 0
         return elements_per_step(
-            numel=numel, workers=workers, stage=moves_as, micro_batches=turns, matrix_numel=round(share * numel)
+            numel=numel, workers=workers, stage=moves_as, micro_batches=turns, matrix_numel=matrices
         )
-    root = unit_numels(shape)["root"]
     parts = 1 if stage == 0 else shard_parts(workers, spec.shard_size)
     return fsdp_elements_per_step(
-        numel=numel, root_numel=root, workers=workers, stage=stage, micro_batches=turns, parts=parts
+        numel=numel,
+        root_numel=profile.units.root,
+        workers=workers,
+        stage=stage,
+        micro_batches=turns,
+        parts=parts,
     )
 
 
@@ -180,11 +159,11 @@ def _sizes(spec: JobSpec) -> tuple[int, ...]:
 
 
 def _choice(
-    spec: JobSpec, shape: Shape, stage: int, workers: int, offload: Offload, capacity: int | None
+    spec: JobSpec, profile: Profile, stage: int, workers: int, offload: Offload, capacity: int | None
 ) -> PlanChoice:
     training = spec.training
     budget = None if capacity is None else int(MARGIN * capacity)
-    kinds = rank_bytes(spec, shape, stage=stage, workers=workers, offload=offload, budget_bytes=budget)
+    kinds = rank_bytes(spec, profile, stage=stage, workers=workers, offload=offload, budget_bytes=budget)
     turns = rounds(training.batch_size // training.micro_batch_size, world_size=workers)
     return PlanChoice(
         stage=stage,
@@ -193,19 +172,27 @@ def _choice(
         bytes_by_kind=kinds,
         states_bytes=sum(sum(kinds[kind].values()) for kind in STATES),
         total_bytes=sum(sum(tiers.values()) for tiers in kinds.values()),
-        elements_per_step=_elements(spec, shape, stage=stage, workers=workers, turns=turns),
+        elements_per_step=_elements(spec, profile, stage=stage, workers=workers, turns=turns),
         fits=None if budget is None else in_memory(kinds) <= budget,
-        note=f"{turns} micro-batches per rank and step",
+        note=f"{turns} micro-batches per rank and step{'' if profile.passing else '; activations are not known'}",
     )
 
 
 def recommend(
-    spec: JobSpec, choices: Sequence[PlanChoice], capacity: int | None, *, offloads: Sequence[Offload]
+    spec: JobSpec,
+    choices: Sequence[PlanChoice],
+    capacity: int | None,
+    *,
+    offloads: Sequence[Offload],
+    keep_stage: bool = False,
 ) -> Recommendation:
-    """The least traffic that fits, by the first of `offloads` that does; stage 1 before stage 0: it moves the same."""
+    """The least traffic that fits, by the first of `offloads` that does; stage 1 before stage 0: it moves the same.
+    keep_stage: only the spec's own, where it says one."""
     workers = spec.workers.max
     order: tuple[int, ...] = (0, 3) if workers == 1 else (1, 2, 3)
     order = tuple(stage for stage in order if stage in STAGES[spec.engine])
+    if spec.stage != "auto" and keep_stage:
+        order = (spec.stage,)
     if spec.engine == "zero" and spec.offload.params not in (None, "none"):
         order = (3,)
     table = {(choice.offload, choice.stage): choice for choice in choices if choice.workers == workers}

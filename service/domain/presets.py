@@ -41,8 +41,9 @@ class GptShape:
 
     @property
     def token_bytes(self) -> int:
-        """What a block keeps of a token in types of two bytes: K, Q, V, MLP, norms and masks together."""
-        return 34 * self.width
+        """What a block keeps of a token in types of two bytes: two norms (in, out), Q, K, V, attention, MLP (up, GELU).
+        The paper's 34 bytes are these and two masks of dropout, which our blocks have not."""
+        return 32 * self.width
 
 
 Shape = GptShape | HfShape
@@ -58,8 +59,3 @@ PRESETS: Mapping[str, GptShape] = MappingProxyType(
 
 # The classes of its modules, as `units: {layers: [...]}` may name them; a test compares them with the model.
 GPT_CLASSES = ("Attention", "Block", "Embedding", "Gpt", "LayerNorm", "Linear", "Mlp", "ModuleList")
-
-
-def matrix_share(shape: Shape) -> float:
-    """The part of all parameters that is matrices of blocks."""
-    return shape.layers * shape.block_matrix_numel / shape.numel

@@ -311,6 +311,8 @@ class JobSpec(Value):
     # Workers that share one copy of the state, as HYBRID_SHARD has it; a group that it does not divide shares one.
     shard_size: Annotated[int | None, Field(ge=1, le=4096), BeforeValidator(_shard_size)] = None
     offload: Offload = Offload()
+    # Which of the two were said to be auto: chosen at submission, and again for each other number of workers.
+    auto: tuple[Literal["stage", "offload"], ...] = ()
     units: Literal["auto"] | UnitRuleSpec = "auto"
     precision: PrecisionSpec = PrecisionSpec()
     compile: bool = False
@@ -328,6 +330,7 @@ class JobSpec(Value):
     )
     priority: int = Field(50, ge=0, le=100)
     ds_config: dict[str, Any] | None = None
+    fsdp_config: dict[str, Any] | None = None
 
     @model_validator(mode="before")
     @classmethod

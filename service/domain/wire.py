@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from service.domain.arrangement import Arrangement
+from service.domain.profile import Profile
 from service.domain.spec import JobSpec
 
 PROTOCOL = 1
@@ -113,7 +114,7 @@ class Heartbeat(Message):
 class Orders(Message):
     """Wishes down. `acknowledged` is the number of the next fact the service wants; `action` is level-triggered.
 
-    arrangement: where it is another than the brief's.
+    arrangement, auto: where they are others than the brief's.
     """
 
     protocol: int = PROTOCOL
@@ -122,6 +123,7 @@ class Orders(Message):
     action: Literal["run", "pause", "cancel", "leave"] = "run"
     checkpoint_request: str | None = None
     arrangement: Arrangement | None = None
+    auto: tuple[Literal["stage", "offload"], ...] | None = None
 
 
 class LostAttempt(Message):
@@ -134,7 +136,8 @@ class LostAttempt(Message):
 class Brief(Message):
     """What a controller fetches once, when it starts. folder: where relative paths of the spec start from; None: where
     Ray puts a worker, for a cluster's machines have no folder in common with the service. slot_kind: of a cluster whose
-    nodes are still to come. lost: None where this attempt recovers nothing."""
+    nodes are still to come. lost: None where this attempt recovers nothing. profile, capacity_bytes: sizes of the model
+    and memory of a worker, where they are known; has_disk: whether states may rest on one unasked."""
 
     protocol: int = PROTOCOL
     job_id: str
@@ -151,3 +154,6 @@ class Brief(Message):
     orphan_timeout_s: float
     slot_kind: Literal["gpu", "cpu"] | None = None
     lost: LostAttempt | None = None
+    profile: Profile | None = None
+    capacity_bytes: int | None = None
+    has_disk: bool = False

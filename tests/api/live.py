@@ -21,7 +21,7 @@ from api.main import create_app
 from service.adapters.local_process import LocalProcesses
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node
-from service.ports import LaunchOrder
+from service.ports import LaunchOrder, Tool
 from service.settings import Settings
 from service.wiring import Services, build
 
@@ -68,9 +68,9 @@ class Ledger:
     async def launch(self, order: LaunchOrder) -> None:
         self.orders.setdefault(order.attempt_id, order)
 
-    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
         """For real: what it does needs no cluster."""
-        return await self.tool.run(arguments, timeout_s=timeout_s)
+        return await self.tool.run(tool, arguments, timeout_s=timeout_s)
 
     async def liveness(self, attempt_id: str) -> Liveness:
         return Liveness.GONE if attempt_id in self.gone or attempt_id not in self.orders else Liveness.ALIVE

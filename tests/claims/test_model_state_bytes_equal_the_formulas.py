@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from service.domain.memory import window_bytes
+from service.domain.memory import units_of, window_bytes
 from service.domain.spec import PrecisionSpec
 from tests.claims.ranks import on_ranks, world_group
 from tests.claims.training import SHAPE, gpt, train_step, zero_engine
@@ -62,7 +62,7 @@ def _held_at(stage: int, rank: int, world: int, precision: Precision) -> tuple[i
     alive = _bytes_alive() - before - footprint.buckets_bytes - footprint.buffers_bytes
     assert footprint.gathered_bytes == 0
     planned = PrecisionSpec(params="bf16" if precision.params is torch.bfloat16 else "fp32")
-    window = window_bytes(SHAPE, workers=world, stage=stage, precision=planned)["gathered_peak"]
+    window = window_bytes(units_of(SHAPE), workers=world, stage=stage, precision=planned)["gathered_peak"]
     assert footprint.gathered_peak_bytes == pytest.approx(window, rel=0.001)
     return params, accounted, alive
 

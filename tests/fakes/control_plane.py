@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from service.attempts import Attempts
 from service.checkpoints import Checkpoints
 from service.cluster import Cluster
+from service.descriptions import Descriptions
 from service.domain.attempt import Attempt
 from service.domain.job import Job
 from service.domain.wire import Fact, Heartbeat, Orders, Outcome, Phase, WorkerReport
@@ -41,10 +41,11 @@ class ControlPlane:
         self.settings = Settings(home=Path("/nowhere"))
         self.bus, self.ray, self.files = FakeBus(), FakeRay(), FakeFiles()
         self.capacity = FakeCapacity(self.slots)
-        self.plans = Plans(capacity=self.capacity, files=self.files)
+        descriptions = Descriptions(launcher=self.launcher, clock=self.clock)
+        self.plans = Plans(capacity=self.capacity, descriptions=descriptions, files=self.files, database=self.database)
         world: dict[str, Any] = {"database": self.database, "clock": self.clock, "bus": self.bus}
         self.jobs = Jobs(**world, files=self.files, tokens=self.tokens, plans=self.plans, embedded=True)
-        self.attempts = Attempts(**world, ray=self.ray, settings=self.settings, leaving=asyncio.Event())
+        self.attempts = Attempts(**world, ray=self.ray, settings=self.settings, plans=self.plans)
         self.checkpoints = Checkpoints(**world, tokens=self.tokens, launcher=self.launcher, base_uri="/c")
         self.cluster = Cluster(database=self.database, capacity=self.capacity, clock=self.clock)
         self.keys = Keys(database=self.database, clock=self.clock, tokens=self.tokens)

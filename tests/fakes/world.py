@@ -10,7 +10,7 @@ from typing import Any
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node, SlotKind
 from service.domain.errors import ClusterUnavailable, ErasureFailed
-from service.ports import LaunchOrder
+from service.ports import LaunchOrder, Tool
 
 
 class FakeClock:
@@ -85,8 +85,13 @@ class FakeLauncher:
         self.erasure_fails = False
         self.runs: list[tuple[str, ...]] = []
         self.answer: dict[str, Any] = {}
+        self.described: list[str] = []
+        self.description: dict[str, Any] = {}
 
-    async def run(self, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+        if tool is Tool.DESCRIBE:
+            self.described.append(arguments[0])
+            return self.description
         self.runs.append(tuple(arguments))
         return self.answer
 

@@ -81,7 +81,7 @@ class Controller:
             notices=self._notices,
             progress=self._progress,
             orders=lambda: uplink.orders,
-            spec=brief.spec,
+            brief=brief,
         )
         self._timeline = Timeline(uplink, now=lambda: datetime.now(UTC))
         self._purpose: Purpose = "resize"
@@ -275,7 +275,7 @@ class Controller:
 
     def _form(self, resize: Resize) -> None:
         self._wishes.formed()
-        self._formation.form(resize, self._staffing.arrangement(len(resize.members)))
+        self._formation.form(resize, self._staffing.arranged(len(resize.members)))
         self._course.move(Move.FORM)
 
     def _watch_forming(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.domain.arrangement import Arrangement
+from service.domain.arrangement import Arranged, Arrangement
 from workers.controller.adoption import present_generation
 from workers.controller.generation import Cause, Generation, origin_after_loss
 from workers.controller.group import WorkerGroup
@@ -52,9 +52,10 @@ class Formation:
         members, leavers = self.generation.members, self.generation.leavers
         return tuple(w for w in members if w in self._group), tuple(w for w in leavers if w in self._group)
 
-    def form(self, resize: Resize, arrangement: Arrangement) -> None:
+    def form(self, resize: Resize, arranged: Arranged) -> None:
         """Order everybody into the next generation."""
         self.number += 1
+        arrangement = arranged.arrangement
         before = self.generation.arrangement if self.generation is not None else arrangement
         generation = Generation(
             number=self.number,
@@ -63,6 +64,7 @@ class Formation:
             cause=self.cause,
             arrangement=arrangement,
             arranged_before=before if before != arrangement else None,
+            why=arranged.why,
             before=len(self.generation.members) if self.generation is not None else 0,
             step_before=self._step_before(),
             stepped_at=self._progress.stepped_at,

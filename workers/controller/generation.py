@@ -35,7 +35,7 @@ class Generation:
     """`members[rank]` is a worker id. Mutable while it is the present one; belongs to the controller's thread.
 
     `stepped_at`: the controller's time of the last step before it. `arranged_before`: where it holds its state in
-    another way than the one before.
+    another way than the one before; `why`: where that was chosen and not wished.
     """
 
     number: int
@@ -47,6 +47,7 @@ class Generation:
     step_before: int = 0
     stepped_at: float | None = None
     arranged_before: Arrangement | None = None
+    why: str = ""
     joined: dict[str, Joined] = field(default_factory=dict)
     resumed: dict[str, Resumed] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)

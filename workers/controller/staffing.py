@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from service.domain.arrangement import Arrangement, fitting
-from service.domain.spec import JobSpec
-from service.domain.wire import Orders
+from service.domain.arrangement import Arranged, Arrangement, arranged
+from service.domain.choice import Room
+from service.domain.profile import profile_of
+from service.domain.wire import Brief, Orders
 from workers.controller import ending
 from workers.controller.generation import Generation
 from workers.controller.notices import Notices
@@ -24,28 +25,35 @@ class Staffing:
         notices: Notices,
         progress: Progress,
         orders: Callable[[], Orders],
-        spec: JobSpec,
+        brief: Brief,
     ) -> None:
         """orders: the service's, now. With fewer workers than the spec's minimum the job does not go on."""
         self._recruits = recruits
         self._notices = notices
         self._progress = progress
         self._orders = orders
-        self._spec = spec
-        self._least = spec.workers.min
+        self._spec = brief.spec
+        self._room = Room(
+            profile_of=lambda spec: brief.profile or profile_of(spec),
+            capacity_bytes=brief.capacity_bytes,
+            has_disk=brief.has_disk,
+        )
+        self._least = brief.spec.workers.min
 
     @property
     def desired(self) -> int:
         return max(1, self._orders().workers)
 
-    def arrangement(self, workers: int) -> Arrangement:
-        """How so many hold the state: as is wanted, where that fits them."""
-        wanted = self._orders().arrangement or Arrangement.of(self._spec)
-        return fitting(self._spec, wanted, workers=workers)
+    def arranged(self, workers: int) -> Arranged:
+        """How so many hold the state: as is wanted, where that fits them; what is left to us, as is best for them."""
+        orders = self._orders()
+        wanted = orders.arrangement or Arrangement.of(self._spec)
+        spec = self._spec if orders.auto is None else self._spec.model_copy(update={"auto": orders.auto})
+        return arranged(spec, wanted, workers=workers, room=self._room)
 
     def due(self, generation: Generation) -> bool:
         """Whether a running generation should make room for another one."""
-        arrangement = self.arrangement(len(generation.members))
+        arrangement = self.arranged(len(generation.members)).arrangement
         return arrangement != generation.arrangement or self.next(generation.members) is not None
 
     def ask(self, members: Collection[str]) -> None:

@@ -67,6 +67,7 @@ class Timeline:
             return
         pause = f", {cost.pause_s:.2f} s of pause" if cost.pause_s is not None else ""
         message = f"From {before} to {now} at step {cost.from_step}, on {_workers(len(generation.members))}{pause}"
+        message = f"{message}: {generation.why}" if generation.why else message
         ends = {"from": before.model_dump(mode="json"), "to": now.model_dump(mode="json")}
         self._tell("rearranged", generation, message, step=cost.from_step, **ends, **parts)
 

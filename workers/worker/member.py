@@ -26,6 +26,7 @@ from workers.worker.loop import Ending, Loop, Place
 from workers.worker.messages import Broken, FromMembers, Join, Joined, Left, Points, Resumed
 from workers.worker.outbox import Outbox
 from workers.worker.pace import Pace
+from workers.worker.prediction import TOTAL, predicted
 from workers.worker.process_group import GroupOwner
 from workers.worker.recorder import Recorder
 from workers.worker.saves import Saves
@@ -137,11 +138,14 @@ class Member:
         if self._loader is None:
             raise RuntimeError(f"worker {self._id} is not warm")
         meter = probes.ActivationMeter(self._holdings.model)
-        predicted = probes.predicted_bytes(self._holdings.spec, engine, world_size=place.world_size)
+        theory = predicted(self._holdings.spec, engine, self._holdings.model, self._device, world_size=place.world_size)
 
         def memory() -> dict[str, float]:
-            measured = probes.memory(engine, self._device, activations_bytes=meter.peak_bytes)
-            return {**measured, "mem_predicted_bytes": predicted}
+            said = dict(theory)
+            # By kind it is said once: it does not change inside a generation.
+            for kind in theory.keys() - {TOTAL}:
+                del theory[kind]
+            return {**probes.memory(engine, self._device, activations_bytes=meter.peak_bytes), **said}
 
         self._recorder = Recorder(
             self._outbox,

@@ -1,4 +1,4 @@
-"""What one rank can see of itself: bytes by kind, the process, the wire; and what theory says of the same."""
+"""What one rank can see of itself: bytes by kind, the process, the wire."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from pathlib import Path
 import torch
 from torch.distributed.tensor import DTensor
 
-from service.domain.memory import fsdp_rests_as, recipe, shard_parts, state_bytes
-from service.domain.planning import rank_bytes, shape_of
-from service.domain.spec import JobSpec
 from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
 
@@ -87,20 +84,3 @@ def memory(engine: Engine, device: torch.device, *, activations_bytes: int) -> d
         peak = float(torch.cuda.max_memory_allocated(device))
         values["mem_activations_peak_bytes"] = max(0.0, peak - states)
     return values
-
-
-def predicted_bytes(spec: JobSpec, engine: Engine, *, world_size: int) -> float:
-    """The planner's word for one rank: its states, and for models of ours the window and the activations as well."""
-    if spec.stage == "auto":
-        return 0.0
-    shape = shape_of(spec)
-    if shape is not None:
-        kinds = rank_bytes(spec, shape, stage=spec.stage, workers=world_size)
-        return float(sum(sum(tiers.values()) for tiers in kinds.values()))
-    metas = engine.tensors().values()
-    numel = sum(meta.numel for meta in metas)
-    matrices = sum(meta.numel for meta in metas if StateKind.MOMENTUM in (meta.kept or ()))
-    is_fsdp, share = spec.engine == "fsdp", matrices / max(numel, 1)
-    rule = recipe(spec.precision, stage=3 if is_fsdp else spec.stage, training=spec.training, matrix_share=share)
-    held, parts = fsdp_rests_as(spec.stage) if is_fsdp else spec.stage, shard_parts(world_size, spec.shard_size)
-    return float(sum(state_bytes(numel=numel, workers=parts, stage=held, recipe=rule).values()))

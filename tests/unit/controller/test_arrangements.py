@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from service.domain.arrangement import Arrangement, fitting
+from service.domain.choice import Room
+from service.domain.profile import profile_of
 from service.domain.spec import JobSpec, Offload
 from tests.unit.controller.troupe import Troupe, running
 from workers.worker.messages import FromMembers
 
 # Of gpt-small 4 workers hold a stage-2 share in so much, and 2 do not.
 SMALL = {"model": "gpt-small", "resources": {"cpu": 1, "memory_gb": 0.6}, "precision": "fp32"}
+OURS = Room(profile_of=profile_of, capacity_bytes=None)
 
 
 def test_a_wish_for_another_stage_stops_the_same_members_and_moves_what_they_hold() -> None:
@@ -64,9 +67,9 @@ def test_a_loss_takes_the_arrangement_that_fits_the_survivors() -> None:
 def test_the_next_that_fits_is_a_higher_stage_and_then_a_disk() -> None:
     def at(workers: int, memory_gb: float) -> str:
         spec = JobSpec.model_validate({**SMALL, "resources": {"cpu": 1, "memory_gb": memory_gb}})
-        return str(fitting(spec, Arrangement(stage=1), workers=workers))
+        return str(fitting(spec, Arrangement(stage=1), workers=workers, room=OURS))
 
-    found = [at(workers=2, memory_gb=tenths / 10) for tenths in range(40, 0, -1)]
+    found = [at(workers=2, memory_gb=parts / 40) for parts in range(160, 0, -1)]
     order = list(dict.fromkeys(found))
     assert order[0] == "stage 1"
     assert order.index("stage 3") < order.index("stage 3 with offload nvme")
@@ -76,4 +79,28 @@ def test_the_next_that_fits_is_a_higher_stage_and_then_a_disk() -> None:
 def test_without_a_known_memory_nothing_changes_by_itself() -> None:
     troupe = Troupe(workers=1, stage=1, model="gpt-small")
     spec = troupe.controller._brief.spec
-    assert fitting(spec, Arrangement(stage=1), workers=1) == Arrangement(stage=1)
+    assert fitting(spec, Arrangement(stage=1), workers=1, room=OURS) == Arrangement(stage=1)
+
+
+def test_auto_is_chosen_again_for_each_number_of_workers_and_says_why() -> None:
+    troupe = running(workers=4, auto=["stage", "offload"], **SMALL)
+    found = [troupe.newest().arrangement]
+    for step, count in ((5, 2), (9, 1), (13, 4)):
+        troupe.order(workers=count)
+        troupe.turn()
+        if count == 4:
+            troupe.warm()
+        troupe.stop(step=step)
+        found.append(troupe.newest().arrangement)
+        troupe.join(step=step, source="survivors")
+    assert [str(each) for each in found] == ["stage 1", "stage 2", "stage 0 with offload nvme", "stage 1"]
+    told = [payload["message"] for kind, payload in troupe.uplink.events if kind == "rearranged"]
+    assert all(": stage " in message and "bytes per worker" in message for message in told), told
+
+
+def test_what_the_user_says_after_all_is_no_longer_chosen() -> None:
+    troupe = running(workers=2, auto=["stage"], **SMALL)
+    troupe.order(arrangement=Arrangement(stage=2), auto=())
+    troupe.turn()
+    troupe.stop(step=5)
+    assert troupe.newest().arrangement == Arrangement(stage=2)

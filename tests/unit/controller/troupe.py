@@ -136,11 +136,13 @@ class Troupe:
     """`stage` decides what a survivor holds: everything, or its even part."""
 
     def __init__(self, *, workers: int = 2, stage: int = 3, lost: LostAttempt | None = None, **fields: Any) -> None:
+        spec = spec_of(stage=stage, **fields)
+        memory = spec.resources.memory_gb
         brief = Brief(
             job_id="job",
             attempt_id="attempt",
             attempt_number=1,
-            spec=spec_of(stage=stage, **fields),
+            spec=spec,
             workers=workers,
             checkpoint_uri="",
             cache_folder="",
@@ -149,6 +151,8 @@ class Troupe:
             namespace="",
             orphan_timeout_s=60.0,
             lost=lost,
+            capacity_bytes=memory and int(memory * 2**30),
+            has_disk=True,
         )
         self.stage = stage
         self.now = 0.0

@@ -23,6 +23,15 @@ def loss(plane: ControlPlane, step: int, value: float, *, generation: int = 1) -
     return Fact(samples=(Sample(name="loss", step=step, generation=generation, value=value, at=plane.clock.now()),))
 
 
+def memory(plane: ControlPlane, *, generation: int = 1, **kinds: float) -> Fact:
+    at = plane.clock.now()
+    facts = (
+        Sample(name=f"mem_{kind}_bytes", rank=0, step=1, generation=generation, value=value, at=at)
+        for kind, value in kinds.items()
+    )
+    return Fact(samples=tuple(facts))
+
+
 def checkpoint(plane: ControlPlane, step: int, **fields: Any) -> Fact:
     facts: dict[str, Any] = {"uri": f"/c/{step}", "size_bytes": 5, "files": 1, "duration_s": 0.1}
     return Fact(checkpoint=CheckpointReport(step=step, at=plane.clock.now(), **{**facts, **fields}))
@@ -303,3 +312,35 @@ async def test_a_job_that_was_done_before_it_heard_of_the_cancel_succeeded(plane
 def test_a_time_without_an_offset_is_refused_at_the_wire() -> None:
     with pytest.raises(ValidationError, match="timezone"):
         LogLine.model_validate({"at": "2026-01-01T00:00:00", "text": "x"})
+
+
+# ---- memory against the plan -----------------------------------------------------------------------------------------
+
+
+async def test_a_kind_that_is_over_a_tenth_off_the_plan_is_told_once_in_each_generation(plane: ControlPlane) -> None:
+    job, controller = await plane.running(workers=2)
+    figures = {"params": 9e6, "predicted_params": 9.5e6, "activations_peak": 30e6, "predicted_activations_peak": 20e6}
+    await controller.beat("running", facts=(memory(plane, **figures),), step=2, workers=2)
+    await controller.beat("running", facts=(memory(plane, params=9e6, activations_peak=31e6),), step=3, workers=2)
+    (told,) = [event for event in await plane.jobs.events(job.id) if event.kind == "memory_off_plan"]
+    assert told.payload == {"activations_peak": {"measured_bytes": 30_000_000, "predicted_bytes": 20_000_000}}
+    assert "activations_peak 28.6 MiB instead of 19.1" in told.message
+    await controller.beat("running", facts=(memory(plane, generation=2, **figures),), step=4, workers=1, generation=2)
+    assert (await plane.kinds(job.id)).count("memory_off_plan") == 2
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        {"params": 9e6, "predicted_params": 9.8e6},
+        {"gathered_peak": 0, "predicted_gathered_peak": 1e6},
+        {"predicted_grads": 5e9},
+        {"grads": 5e9},
+    ],
+)
+async def test_what_is_near_the_plan_or_known_from_one_side_alone_is_no_event(
+    plane: ControlPlane, figures: dict[str, float]
+) -> None:
+    job, controller = await plane.running(workers=1)
+    await controller.beat("running", facts=(memory(plane, **figures),), step=2, workers=1)
+    assert "memory_off_plan" not in await plane.kinds(job.id)

@@ -14,7 +14,7 @@ from service.adapters.cluster import RayCapacity, facts_of
 from service.adapters.ray_jobs import RayAddress, RayJobs, dashboard_url
 from service.domain.attempt import Liveness
 from service.domain.errors import ClusterUnavailable, ErasureFailed, ToolUnavailable
-from service.ports import LaunchOrder
+from service.ports import LaunchOrder, Tool
 
 ORDER = LaunchOrder(job_id="j", attempt_id="a", number=2, token="secret", service_url="http://s:1")
 
@@ -102,11 +102,14 @@ async def test_work_on_a_checkpoint_is_a_job_of_rays_own_whose_answer_is_in_its_
         found = {"logs": log} if request.url.path.endswith("/logs") else {"status": "SUCCEEDED"}
         return httpx.Response(200, json=found)
 
-    assert await jobs(answer).run(["verify", "s3://b/a b", "j"], timeout_s=5) == {"step": 3, "whole": True}
+    assert await jobs(answer).run(Tool.CHECKPOINT, ["verify", "s3://b/a b", "j"], timeout_s=5) == {
+        "step": 3,
+        "whole": True,
+    }
     assert [method for method, _ in seen] == ["POST", "GET", "GET"]
     log = "Traceback: no module named workers"
     with pytest.raises(ToolUnavailable, match="no module named workers"):
-        await jobs(answer).run(["verify", "s3://b/a b", "j"], timeout_s=5)
+        await jobs(answer).run(Tool.CHECKPOINT, ["verify", "s3://b/a b", "j"], timeout_s=5)
 
 
 async def test_no_word_of_the_entrypoint_is_read_by_the_shell() -> None:

@@ -71,7 +71,7 @@ async def test_a_plan_of_a_folder_has_the_bytes_that_its_config_tells(plane: Con
     document = {"model": {"hf": "/m"}, "precision": "fp32", "stage": "auto", "training": {"seq_len": 32}}
     plane.files.present = {"/m/config.json"}
     plane.files.documents["/m/config.json"] = CONFIG
-    plan = await plane.plans.plan(document)
+    plan = await plane.plans.plan(document, may_run_code=False)
     assert (plan.model, plan.numel) == ("/m", 2 * 300 * 16 + 2 * (3 * 16 * 24 + 768 + 32) + 16)
     whole = next(choice for choice in plan.choices if (choice.stage, choice.workers, choice.offload) == (0, 1, "none"))
     assert whole.states_bytes == 16 * plan.numel
@@ -89,8 +89,9 @@ async def test_a_model_whose_size_is_not_known_here_trains_and_its_plan_says_so(
     document = {"model": {"hf": "/m"}, "stage": "auto"}
     plane.files.present = {"/m/config.json"}
     plane.files.documents |= {"/m/config.json": config} if config else {}
+    plane.launcher.description = {"error": "not_described", "detail": "OSError: no weights"}
     with pytest.raises(SpecRefused, match="its size is not known here"):
-        await plane.plans.plan(document)
+        await plane.plans.plan(document, may_run_code=False)
     assert (await plane.jobs.submit(document, dry_run=True)).plan is None
     assert (await plane.jobs.submit(document)).created
 

@@ -266,6 +266,8 @@ def machine(*, slots: int) -> ClusterFacts:
     [
         ({"resources": {"cpu": 999}}, "resources.cpu", "at most 4"),
         ({"resources": {"memory_gb": 1000}}, "resources.memory_gb", "at most 16"),
+        ({"model": {"name": "gpt", "width": 4608}, "stage": 2}, "workers.max", "stage: 0 with offload: nvme"),
+        ({"model": {"name": "gpt", "layers": 999, "width": 6144}}, "workers.max", "take a smaller model"),
     ],
 )
 def test_what_the_only_machine_will_never_have_is_refused_with_what_it_has(
@@ -277,14 +279,6 @@ def test_what_the_only_machine_will_never_have_is_refused_with_what_it_has(
     assert problem.field == field
     assert fix in problem.fix
     admit(parse_spec(tiny(**over)), file_exists=None, machine=None)
-
-
-def test_stage_auto_is_resolved_and_the_reason_told() -> None:
-    decision = admit(parse_spec(tiny(stage="auto", workers=2)), file_exists=None)
-    assert decision.spec.stage == 1
-    assert "stage 1" in decision.report["stage"]
-    alone = admit(parse_spec(tiny(stage="auto")), file_exists=None)
-    assert alone.spec.stage == 0
 
 
 # ---- scale -----------------------------------------------------------------------------------------------------------

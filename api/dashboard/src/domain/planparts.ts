@@ -12,6 +12,7 @@ const HOME: Readonly<Record<string, MemoryKind>> = {
   activations_peak: 'activations',
   activations: 'activations',
   logits_peak: 'activations',
+  backward_peak: 'activations',
 };
 
 /** Bytes on one tier by kind. */

@@ -58,7 +58,7 @@ export function fieldAt(path: string, root: string, schemas: Schemas): SpecField
 }
 
 /** Objects of several kinds, which are written as JSON. */
-const WRITTEN: ReadonlySet<string> = new Set(['model', 'data', 'from', 'ds_config', 'name']);
+const WRITTEN: ReadonlySet<string> = new Set(['model', 'data', 'from', 'ds_config', 'fsdp_config', 'auto', 'name']);
 const DEEPEST = 4;
 
 /** Paths of everything that can be chosen or typed in one field, in the order of the schema. */

@@ -1,4 +1,4 @@
-"""What `python -m workers.checkpoint` says: one JSON document, perhaps after lines of others."""
+"""What a command of the data plane says: one JSON document, perhaps after lines of others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from service.domain.errors import ToolUnavailable
-
-MODULE = "workers.checkpoint"
 
 
 def answer_in(output: str) -> Mapping[str, Any]:
