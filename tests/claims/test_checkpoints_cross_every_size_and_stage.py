@@ -162,6 +162,8 @@ def _crossings(rank: int, world: int, folder: str) -> tuple[int, list[str]]:
     dist.barrier()
     problems, count = [], 0
     for number, site in enumerate(every):
+        # A rank of few sites must not run so far ahead that the others seem dead to it.
+        dist.barrier()
         if rank >= site.world:
             continue
         engine = site.build(groups[site.world], tiers / f"again-{number}", seed=2)
