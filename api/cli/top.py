@@ -8,13 +8,13 @@ from collections import Counter
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from api.cli.connection import AsJson, client_of
-from api.cli.output import emit_json, plain, shown, state_text, workers_text
+from api.cli.output import emit_json, plain, print_table, say, shown, state_text, workers_text
 from api.client import ElastaneClient, Unreachable
 
 Json = dict[str, Any]
@@ -31,11 +31,13 @@ def top(
 ) -> None:
     """Show slots and live jobs, drawn anew until Ctrl-C; once with --json or where no terminal reads."""
     with client_of(context) as client:
+        seen = _look(client)
         if as_json:
-            return emit_json(_look(client))
+            return emit_json(seen)
         if not sys.stdout.isatty():
-            return Console(markup=False, highlight=False, width=160).print(_page(_look(client)))
-        with Live(_page(_look(client)), screen=True, auto_refresh=False) as live:
+            say(_head(seen))
+            return print_table(COLUMNS, [_row(job) for job in seen["jobs"]])
+        with Live(_page(seen), screen=True, auto_refresh=False) as live:
             while True:
                 time.sleep(every_s)
                 try:
@@ -49,18 +51,22 @@ def _look(client: ElastaneClient) -> Json:
     return {"cluster": client.cluster(), "jobs": jobs}
 
 
-def _page(seen: Json) -> Group:
-    cluster, jobs = seen["cluster"], seen["jobs"]
-    counts = Counter(str(job["state"]) for job in jobs)
+def _head(seen: Json) -> str:
+    cluster, counts = seen["cluster"], Counter(str(job["state"]) for job in seen["jobs"])
     words = ", ".join(f"{counts[state]} {state}" for state in LIVE if counts[state]) or "no live job"
     used = cluster["slots"] - cluster["slots_free"]
-    head = f"{used} of {cluster['slots']} {cluster['slot_kind']} slots in use, at most {cluster['max_slots']}; {words}"
+    return f"{used} of {cluster['slots']} {cluster['slot_kind']} slots in use, at most {cluster['max_slots']}; {words}"
+
+
+def _page(seen: Json) -> Group:
+    """The reason gives way first: an id that is cut cannot be copied."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), expand=True)
-    for column in COLUMNS:
-        table.add_column(column, no_wrap=True, overflow="ellipsis" if column == "WHY" else "fold")
-    for job in jobs:
+    for column in COLUMNS[:-1]:
+        table.add_column(column, no_wrap=True, min_width=36 if column == "ID" else None)
+    table.add_column(COLUMNS[-1], no_wrap=True, ratio=1)
+    for job in seen["jobs"]:
         table.add_row(*(cell if isinstance(cell, Text) else plain(shown(cell)) for cell in _row(job)))
-    return Group(Text(head, style="bold"), table)
+    return Group(Text(_head(seen), style="bold"), table)
 
 
 def _row(job: Json) -> tuple[object, ...]:

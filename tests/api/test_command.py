@@ -259,14 +259,12 @@ def test_top_is_drawn_anew_on_a_terminal(service: LiveService) -> None:
         command("top", "--every", "0.2"), env=environment(service), stdin=theirs, stdout=theirs, stderr=theirs
     )
     os.close(theirs)
-    job_id = service.submit(name="seen-in-top")["id"]
     seen = bytearray()
-    while job_id.encode() not in seen:
+    while seen.count(b"slots in use") < 3:
         seen += os.read(ours, 65536)
     watching.send_signal(signal.SIGINT)
     os.close(ours)
     watching.wait(10)
-    assert b"cpu slots in use" in bytes(seen)
 
 
 def test_the_doctor_names_what_is_wrong_and_ends_with_1(service: LiveService, start: Any) -> None:
