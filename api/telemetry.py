@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 
@@ -10,7 +11,10 @@ from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.browser_guard import SAFE_METHODS
 from service.census import Numbers
+
+audit = logging.getLogger("elastane.audit")
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -86,7 +90,7 @@ class Telemetry:
 
 
 class Measured:
-    """Counts and times every answer under the template of its route."""
+    """Counts and times every answer under the template of its route; who asked for a change is written down."""
 
     def __init__(self, app: ASGIApp, *, telemetry: Telemetry) -> None:
         self._app = app
@@ -109,4 +113,8 @@ class Measured:
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             took_s = time.perf_counter() - began_s
+            if scope["method"] not in SAFE_METHODS and scope["path"].startswith("/v1/"):
+                caller = scope.get("state", {}).get("caller")
+                by = f"key {caller.id} ({caller.name})" if caller is not None else "nobody's key"
+                audit.info("%s %.200r: %d, by %s", scope["method"], scope["path"], status, by)
             self._telemetry.answered(method=scope["method"], route=route, status=status, seconds=took_s)

@@ -152,7 +152,7 @@ class Jobs:
             key_id=None if caller is None else caller.id,
         )
         payload: dict[str, object] = {"workers": {"min": bounds.min, "max": bounds.max}}
-        payload |= {} if caller is None else {"key": caller.name}
+        payload |= _by(caller)
         return job, Event(job_id=job.id, kind="submitted", at=now, message=reason, payload=payload)
 
     # ---- read ------------------------------------------------------------------------------------------------------
@@ -209,6 +209,7 @@ class Jobs:
         *,
         stage: int | None = None,
         offload: object = None,
+        caller: ApiKey | None = None,
     ) -> Job:
         """One number N: at most N, and a minimum no higher; workers of None: as they are.
 
@@ -223,12 +224,12 @@ class Jobs:
             changed = replace(job, bounds=bounds, spec=_arranged(job, stage, offload))
             if changed == job:
                 return job
-            after = await write_job(work, changed, self._scaled(job, changed), before=job)
+            after = await write_job(work, changed, self._scaled(job, changed, caller), before=job)
             await work.commit()
         self._wake()
         return after
 
-    async def prioritise(self, job_id: str, priority: int) -> Job:
+    async def prioritise(self, job_id: str, priority: int, *, caller: ApiKey | None = None) -> Job:
         """From the next look of the reconciler on. Raises RequestRefused, IllegalTransition where it has ended."""
         _check_range("priority", priority, low=0, high=100)
         async with self.database.write() as work:
@@ -246,15 +247,15 @@ class Jobs:
                 message=f"Priority changed from {before} to {priority}",
                 attempt=job.attempt or None,
                 step=job.progress.step,
-                payload={"from": before, "to": priority},
+                payload={"from": before, "to": priority, **_by(caller)},
             )
             after = await write_job(work, changed, told, before=job)
             await work.commit()
         self._wake()
         return after
 
-    def _scaled(self, job: Job, changed: Job) -> Event:
-        payload: dict[str, object] = {"from": _span(job.bounds), "to": _span(changed.bounds)}
+    def _scaled(self, job: Job, changed: Job, caller: ApiKey | None) -> Event:
+        payload: dict[str, object] = {"from": _span(job.bounds), "to": _span(changed.bounds), **_by(caller)}
         words = f"Scaled from {_words(job.bounds)} to {_words(changed.bounds)} workers"
         before, after = Arrangement.of(job.spec), Arrangement.of(changed.spec)
         if after != before:
@@ -271,26 +272,29 @@ class Jobs:
             payload=payload,
         )
 
-    async def pause(self, job_id: str) -> Job:
+    async def pause(self, job_id: str, *, caller: ApiKey | None = None) -> Job:
         """Checkpoint, release the workers. Nothing happens where it is pausing or paused already."""
-        return await self._want(job_id, Intent.PAUSE, _pause_trigger)
+        return await self._want(job_id, Intent.PAUSE, _pause_trigger, caller)
 
-    async def resume(self, job_id: str) -> Job:
+    async def resume(self, job_id: str, *, caller: ApiKey | None = None) -> Job:
         """Nothing happens where it is not paused; 409 where it ended or is being cancelled."""
-        return await self._want(job_id, Intent.RUN, _resume_trigger)
+        return await self._want(job_id, Intent.RUN, _resume_trigger, caller)
 
-    async def cancel(self, job_id: str) -> Job:
+    async def cancel(self, job_id: str, *, caller: ApiKey | None = None) -> Job:
         """Nothing happens where it is cancelling or cancelled already; 409 where it ended otherwise."""
-        return await self._want(job_id, Intent.CANCEL, _cancel_trigger)
+        return await self._want(job_id, Intent.CANCEL, _cancel_trigger, caller)
 
-    async def _want(self, job_id: str, intent: Intent, choose: Callable[[Job], Trigger | None]) -> Job:
+    async def _want(
+        self, job_id: str, intent: Intent, choose: Callable[[Job], Trigger | None], caller: ApiKey | None
+    ) -> Job:
         async with self.database.write() as work:
             job = await work.jobs.get(job_id)
             trigger = choose(job)
             if trigger is None:
                 return job
             reason = f"{_ASKED[intent]} at step {job.progress.step}"
-            after, event = apply(replace(job, intent=intent), trigger, now=self.clock.now(), reason=reason)
+            wanted, now = replace(job, intent=intent), self.clock.now()
+            after, event = apply(wanted, trigger, now=now, reason=reason, payload=_by(caller))
             after = await write_job(work, after, event, before=job)
             await work.commit()
         self._wake()
@@ -313,6 +317,11 @@ class Jobs:
 
 
 _ASKED = {Intent.RUN: "Resumed", Intent.PAUSE: "Pause asked for", Intent.CANCEL: "Cancel asked for"}
+
+
+def _by(caller: ApiKey | None) -> dict[str, object]:
+    """Whose key it was, for the timeline."""
+    return {} if caller is None else {"key": caller.name}
 
 
 def _span(bounds: WorkerBounds) -> dict[str, int]:

@@ -101,12 +101,15 @@ async def delete_job(services: AppServices, job_id: JobId) -> None:
     **takes("ScaleRequest"),
 )
 async def scale_job(
+    request: Request,
     services: AppServices,
     job_id: JobId,
     body: Annotated[schemas.ScaleRequest, Depends(body_of(schemas.ScaleRequest))],
 ) -> schemas.Job:
     """Change the bounds of a job while it trains, and how it holds its state: stage and offload."""
-    changed = await services.jobs.scale(job_id, body.workers, stage=body.stage, offload=body.offload)
+    changed = await services.jobs.scale(
+        job_id, body.workers, stage=body.stage, offload=body.offload, caller=caller_of(request)
+    )
     return schemas.Job.of(changed)
 
 
@@ -118,12 +121,13 @@ async def scale_job(
     **takes("PriorityRequest"),
 )
 async def prioritise_job(
+    request: Request,
     services: AppServices,
     job_id: JobId,
     body: Annotated[schemas.PriorityRequest, Depends(body_of(schemas.PriorityRequest))],
 ) -> schemas.Job:
     """Change who comes first when there are not slots enough for all."""
-    return schemas.Job.of(await services.jobs.prioritise(job_id, body.priority))
+    return schemas.Job.of(await services.jobs.prioritise(job_id, body.priority, caller=caller_of(request)))
 
 
 @router.get("/v1/jobs/{job_id}/explain", responses=refuses(404, 422, 503), dependencies=[READ, NoQuery])
@@ -140,21 +144,21 @@ ACTION: dict[str, Any] = {
 
 
 @router.post("/v1/jobs/{job_id}/pause", **ACTION)
-async def pause_job(services: AppServices, job_id: JobId) -> schemas.Job:
+async def pause_job(request: Request, services: AppServices, job_id: JobId) -> schemas.Job:
     """Save a checkpoint and give the workers back."""
-    return schemas.Job.of(await services.jobs.pause(job_id))
+    return schemas.Job.of(await services.jobs.pause(job_id, caller=caller_of(request)))
 
 
 @router.post("/v1/jobs/{job_id}/resume", **ACTION)
-async def resume_job(services: AppServices, job_id: JobId) -> schemas.Job:
+async def resume_job(request: Request, services: AppServices, job_id: JobId) -> schemas.Job:
     """Go on from the newest checkpoint."""
-    return schemas.Job.of(await services.jobs.resume(job_id))
+    return schemas.Job.of(await services.jobs.resume(job_id, caller=caller_of(request)))
 
 
 @router.post("/v1/jobs/{job_id}/cancel", **ACTION)
-async def cancel_job(services: AppServices, job_id: JobId) -> schemas.Job:
+async def cancel_job(request: Request, services: AppServices, job_id: JobId) -> schemas.Job:
     """End a job for good."""
-    return schemas.Job.of(await services.jobs.cancel(job_id))
+    return schemas.Job.of(await services.jobs.cancel(job_id, caller=caller_of(request)))
 
 
 @router.get("/v1/jobs/{job_id}/events", responses=refuses(404, 422), dependencies=[READ])

@@ -5,10 +5,10 @@
 | submitted | service | workers {min, max}, key |
 | launched | service | attempt, workers |
 | started | service | workers |
-| scaled | service | from {min, max}, to {min, max} |
-| priority_changed | service | from, to |
+| scaled | service | from {min, max}, to {min, max}, key |
+| priority_changed | service | from, to, key |
 | resizing, running, recovering | service | workers |
-| requeued, pausing, paused, resumed, cancelling, cancelled, succeeded, failed | service | - |
+| requeued, pausing, paused, resumed, cancelling, cancelled, succeeded, failed | service | key, of who asked |
 | attempt_lost | service | attempt, cause, retries, retry_in_s |
 | resized | controller | from, to, pause_s, redone_steps, moved_bytes |
 | rearranged | controller | from {stage, offload}, to {stage, offload}, pause_s, redone_steps, moved_bytes |

@@ -68,6 +68,24 @@ def test_the_quota_of_a_key_is_set_shown_and_said_at_submission(start: Start) ->
     wait_until(lambda: live.http.get(f"/v1/jobs/{job['id']}", headers=own).json()["workers"]["desired"] == 3)
 
 
+def test_who_asked_for_a_change_is_in_the_timeline_and_in_the_log(
+    start: Start, caplog: pytest.LogCaptureFixture
+) -> None:
+    live = start()
+    admin = {"authorization": f"Bearer {make(live, 'admin')}"}
+    with caplog.at_level("INFO", logger="elastane.audit"):
+        job_id = live.http.post("/v1/jobs", json=TINY, headers=admin).json()["id"]
+        for verb, body in (("scale", {"workers": 2}), ("priority", {"priority": 9}), ("cancel", None)):
+            assert live.http.post(f"/v1/jobs/{job_id}/{verb}", json=body or {}, headers=admin).status_code == 202
+    events = live.http.get(f"/v1/jobs/{job_id}/events", headers=admin).json()["items"]
+    by_key = {event["kind"] for event in events if event["payload"].get("key") == "admin"}
+    assert {"submitted", "scaled", "priority_changed"} <= by_key
+    assert by_key & {"cancelled", "cancelling"}
+    told = [record.getMessage() for record in caplog.records if record.name == "elastane.audit"]
+    assert len(told) == 4
+    assert all("(admin)" in line and "ek_" not in line for line in told)
+
+
 def test_who_calls_too_often_is_told_when_to_come_back_and_others_are_not(start: Start) -> None:
     live = start(rate_per_minute=60, rate_burst=5)
     admin = make(live, "admin")
