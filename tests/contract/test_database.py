@@ -304,3 +304,26 @@ async def test_removing_a_job_removes_all_that_hangs_on_it(database: Database) -
         assert await work.events.after(number(1), 0, 10) == ()
         assert await work.logs.after(number(1), rank=None, after=0, limit=10) == ()
         assert await work.checkpoints.pending_request(number(1)) is None
+
+
+async def test_open_jobs_are_as_they_were_written_last_also_after_a_unit_that_gave_up(database: Any) -> None:
+    async with database.write() as work:
+        await work.jobs.add(job(1))
+        await work.jobs.add(job(2))
+        await work.commit()
+    async with database.read() as work:
+        first, second = await work.jobs.open()
+    async with database.write() as work:
+        await work.jobs.save(replace(first, reason="never committed"))
+        assert (await work.jobs.open())[0].reason == "never committed"
+    async with database.write() as work:
+        await work.jobs.save(replace(first, reason="committed"))
+        await work.commit()
+    for _ in range(2):
+        async with database.read() as work:
+            assert [each.reason for each in await work.jobs.open()] == ["committed", second.reason]
+    async with database.write() as work:
+        await work.jobs.remove(second.id)
+        await work.commit()
+    async with database.read() as work:
+        assert [each.id for each in await work.jobs.open()] == [first.id]

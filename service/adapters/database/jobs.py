@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -20,12 +20,22 @@ from service.domain.spec import JobSpec, WorkerBounds
 from service.domain.text import askable
 
 _T = tables.jobs
+READ_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class Known:
+    """The open jobs as they were read last. A version is written once, so only those of another one are read again."""
+
+    jobs: Mapping[str, Job] = field(default_factory=dict)
 
 
 class SqlJobs:
-    def __init__(self, connection: AsyncConnection, *, locks: bool) -> None:
+    def __init__(self, connection: AsyncConnection, *, locks: bool, known: Known) -> None:
         self._connection = connection
         self._locks = locks
+        # A unit that writes sees what may never be committed.
+        self._known = Known() if locks else known
 
     async def add(self, job: Job) -> None:
         await self._connection.execute(_T.insert().values(**_row(job)))
@@ -64,8 +74,17 @@ class SqlJobs:
         attempts = tables.attempts
         driven = sa.select(attempts.c.job_id).where(attempts.c.released.is_(False))
         live = sa.or_(_T.c.state.not_in(ended), _T.c.workers > 0, _T.c.deleted_at.is_not(None), _T.c.id.in_(driven))
-        found = await self._connection.execute(sa.select(_T).where(live).order_by(_T.c.id))
-        return tuple(_job(row) for row in found.mappings())
+        found = (await self._connection.execute(sa.select(_T.c.id, _T.c.version).where(live).order_by(_T.c.id))).all()
+        known = self._known.jobs
+        jobs = {
+            job_id: known[job_id] for job_id, version in found if job_id in known and known[job_id].version == version
+        }
+        missing = [job_id for job_id, _ in found if job_id not in jobs]
+        for at in range(0, len(missing), READ_AT_ONCE):
+            query = sa.select(_T).where(_T.c.id.in_(missing[at : at + READ_AT_ONCE]))
+            jobs |= {row["id"]: _job(row) for row in (await self._connection.execute(query)).mappings()}
+        self._known.jobs = jobs
+        return tuple(jobs[job_id] for job_id, _ in found if job_id in jobs)
 
     async def counts(self) -> Mapping[JobState, int]:
         query = sa.select(_T.c.state, sa.func.count()).where(_T.c.deleted_at.is_(None)).group_by(_T.c.state)

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from service.adapters.database.jobs import Known
 from service.adapters.database.unit_of_work import SqlUnit
 from service.domain.errors import DatabaseUnavailable
 from service.ports import UnitOfWork
@@ -35,12 +36,13 @@ class SqlDatabase:
         self._writer = _sqlite(parsed, "IMMEDIATE", 1) if self.is_sqlite else _postgres(parsed)
         self._reader = _sqlite(parsed, "DEFERRED", READERS) if self.is_sqlite else self._writer
         self._turn = asyncio.Lock()
+        self._known = Known()
 
     def write(self) -> UnitOfWork:
-        return SqlUnit(self._writer, writes=True, turn=self._turn if self.is_sqlite else None)
+        return SqlUnit(self._writer, writes=True, turn=self._turn if self.is_sqlite else None, known=self._known)
 
     def read(self) -> UnitOfWork:
-        return SqlUnit(self._reader, writes=False, turn=None)
+        return SqlUnit(self._reader, writes=False, turn=None, known=self._known)
 
     async def ping(self) -> None:
         """Raises DatabaseUnavailable."""

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from service.adapters.database.attempts import SqlAttempts
 from service.adapters.database.checkpoints import SqlCheckpoints
-from service.adapters.database.jobs import SqlJobs, SqlSubmissions
+from service.adapters.database.jobs import Known, SqlJobs, SqlSubmissions
 from service.adapters.database.keys import SqlKeys
 from service.adapters.database.leases import SqlLeases
 from service.adapters.database.notices import SqlNotices
@@ -76,8 +76,9 @@ class SqlUnit:
     notices: NoticeRows
     webhooks: WebhookRows
 
-    def __init__(self, engine: AsyncEngine, *, writes: bool, turn: asyncio.Lock | None) -> None:
+    def __init__(self, engine: AsyncEngine, *, writes: bool, turn: asyncio.Lock | None, known: Known) -> None:
         self._engine = engine
+        self._known = known
         self._writes = writes
         self._turn = turn
         self._sqlite = engine.dialect.name == "sqlite"
@@ -102,7 +103,7 @@ class SqlUnit:
         await self._connection.begin()
 
     def _bind(self, connection: AsyncConnection) -> None:
-        self.jobs = SqlJobs(connection, locks=self._writes)
+        self.jobs = SqlJobs(connection, locks=self._writes, known=self._known)
         self.submissions = SqlSubmissions(connection)
         self.attempts = SqlAttempts(connection)
         self.events = SqlEvents(connection)
