@@ -298,7 +298,9 @@ class DatabaseUnavailable(Unavailable):
 
     def __init__(self, cause: str) -> None:
         super().__init__(
-            f"the database does not answer ({cause}); nothing was accepted, try again in a second", cause=cause
+            f"the database does not answer ({cause}); try again in a second, a submission under the same "
+            "Idempotency-Key: whether a commit whose answer was lost took place, nobody can tell",
+            cause=cause,
         )
 
 
