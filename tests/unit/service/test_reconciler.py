@@ -8,8 +8,9 @@ from service.domain.attempt import FAILURE_BUDGET
 from service.domain.errors import JobNotFound
 from service.domain.job import JobState
 from service.domain.wire import LostAttempt
-from service.ledger import state_data
+from service.ledger import RECONCILE, state_data
 from service.ports import LaunchOrder
+from service.reconciler import TICK_LIMIT_S, TOLD_AT_ONCE
 from tests.fakes.control_plane import ControlPlane
 
 
@@ -301,3 +302,37 @@ async def test_a_launch_that_fails_as_none_should_is_told_held_back_and_holds_no
     plane.launcher.launch = launch  # type: ignore[method-assign]
     await plane.tick(10)
     assert [order.job_id for order in plane.launcher.orders] == [good.id, bad.id]
+
+
+async def test_a_long_queue_is_told_why_it_waits_bit_by_bit_and_nobody_is_left_out(plane: ControlPlane) -> None:
+    """A tick costs what has changed: not a write for each of thousands who wait."""
+    await plane.submit(workers=4)
+    waiting = [await plane.submit(workers=4) for _ in range(2 * TOLD_AT_ONCE + 10)]
+
+    async def told() -> int:
+        seen = [await plane.jobs.get(job.id) for job in waiting]
+        return sum("Waiting for 4 cpu slots" in job.reason for job in seen)
+
+    seen = []
+    for _ in range(3):
+        await plane.tick()
+        seen.append(await told())
+    assert seen == [TOLD_AT_ONCE, 2 * TOLD_AT_ONCE, len(waiting)]
+
+
+async def test_a_tick_that_takes_long_leaves_the_rest_to_the_next_one_before_its_lease_runs_out(
+    plane: ControlPlane,
+) -> None:
+    jobs = [await plane.submit(workers=1) for _ in range(4)]
+    launch = plane.launcher.launch
+
+    async def slowly(order: LaunchOrder) -> None:
+        plane.clock.pass_s(TICK_LIMIT_S * 0.75)
+        await launch(order)
+
+    plane.launcher.launch = slowly  # type: ignore[method-assign]
+    await plane.tick()
+    assert len(plane.launcher.orders) == 2
+    assert plane.bus.calls[-1] == RECONCILE
+    await plane.tick()
+    assert {order.job_id for order in plane.launcher.orders} == {job.id for job in jobs}
