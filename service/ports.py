@@ -103,6 +103,11 @@ class SampleRows(Protocol):
         """At each step the newest generation's value; at most `points` per series, extremes kept."""
         ...
 
+    async def roll(self, job_id: str) -> int:
+        """Keeps smallest, largest, last and count of each thousand steps that are complete, for the charts of long runs
+        and beyond what is thinned; returns how many rows were made."""
+        ...
+
     async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
         """Where a series of a job has more than `keep` samples, drops at most `limit` that are neither smallest,
         largest, last nor not finite among their neighbours; returns how many went."""

@@ -72,6 +72,7 @@ class Retention:
         old = job.ended_at is not None and self.clock.now() - job.ended_at > timedelta(days=settings.retained_days)
         samples = min(OLD_SAMPLES, settings.retained_samples) if old else settings.retained_samples
         lines = 0 if old else settings.retained_log_lines
+        await self._in_batches(lambda work: work.samples.roll(job.id))
         await self._in_batches(lambda work: work.samples.thin(job.id, keep=samples, limit=BATCH_ROWS))
         await self._in_batches(lambda work: work.logs.prune(job.id, keep=lines, limit=BATCH_ROWS))
         await self._in_batches(lambda work: work.events.prune(job.id, keep=settings.retained_events, limit=BATCH_ROWS))

@@ -131,3 +131,52 @@ async def test_a_thinned_series_is_shorter_and_keeps_every_extreme(database: Dat
     (fine,) = await series(database, "loss", points=1000)
     assert [point.step for point in fine.points if point.value is None] == [800]
     assert (await series(database, "lr"))[0].total == 50
+
+
+def wavy(first: int, last: int, *, generation: int = 1, rank: int | None = None) -> list[Sample]:
+    values = {step: math.sin(step) for step in range(first, last)}
+    return [sample(step, value, generation=generation, rank=rank) for step, value in values.items()]
+
+
+async def roll_and_thin(database: Database, *, keep: int) -> int:
+    async with database.write() as work:
+        made = await work.samples.roll(number(1))
+        while await work.samples.thin(number(1), keep=keep, limit=10_000):
+            pass
+        await work.commit()
+    return made
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+async def test_a_rolled_up_chart_is_that_of_all_samples_also_when_most_are_gone(database: Database) -> None:
+    """Two ranks, of which one left early; a spike and a value that is not finite in what is thinned away."""
+    odd = {1234: 99.0, 2345: -99.0, 3999: math.nan}
+    group = [sample(s.step, odd.get(s.step, s.value)) for s in wavy(17, 6001)]
+    await store(database, *group, *wavy(17, 2001, rank=1))
+    assert await roll_and_thin(database, keep=200) == 6 + 2
+    for points in (1, 3, 5):
+        whole, of_rank = await series(database, "loss", points=points)
+        width = -(-bucket_width(first=0, last=6000, points=points) // 1000) * 1000
+        rows = [(s.step, s.generation, s.value if math.isfinite(s.value) else None, s.at) for s in group]
+        assert whole.points == downsample(rows, first=0, width=width)
+        assert (whole.total, len(whole.points) <= points) == (5984, True)
+        assert (of_rank.rank, of_rank.total, of_rank.points[-1].step) == (1, 1984, 2000)
+    (fine, _) = await series(database, "loss", points=2000)
+    assert {99.0, -99.0} <= {point.max for point in fine.points} | {point.min for point in fine.points}
+    assert await roll_and_thin(database, keep=200) == 0
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+async def test_who_goes_back_to_a_step_is_rolled_up_anew_from_there(database: Database) -> None:
+    await store(database, *wavy(0, 4100))
+    assert await roll_and_thin(database, keep=100_000) == 4
+    again = [sample(step, 5.0, generation=2) for step in range(2500, 3600)]
+    async with database.write() as work:
+        await work.samples.add(number(1), again)
+        await work.commit()
+    for made in (2, 0):
+        (found,) = await series(database, "loss", points=4)
+        newest = {s.step: s for s in [*wavy(0, 4100), *again]}
+        rows = [(s.step, s.generation, s.value, s.at) for s in newest.values()]
+        assert found.points == downsample(rows, first=0, width=2000)
+        assert await roll_and_thin(database, keep=100_000) == made

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
+from service.adapters.database.rollups import roll, rolled_series, unroll
 from service.domain.series import GROUP_RANK, Point, Series, bucket_width
 from service.domain.text import askable
 from service.domain.wire import Sample
@@ -104,6 +105,7 @@ class SqlSamples:
         rows = [_row(job_id, sample) for sample in samples if askable(sample.name, limit=NAME_LIMIT)]
         if rows:
             await self._connection.execute(_INSERT, rows)
+            await unroll(self._connection, job_id, samples)
 
     async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
         wanted = [name for name in dict.fromkeys(names) if askable(name, limit=NAME_LIMIT)]
@@ -115,8 +117,14 @@ class SqlSamples:
         found = await self._connection.execute(span, {"job_id": job_id, "from_step": from_step})
         series: list[Series] = []
         for one in _spans(found.mappings().all()):
-            series += await self._of_name(job_id, one, points)
+            rolled = None
+            if from_step == 0:
+                rolled = await rolled_series(self._connection, job_id, one.name, last=one.last, points=points)
+            series += await self._of_name(job_id, one, points) if rolled is None else rolled
         return tuple(series)
+
+    async def roll(self, job_id: str) -> int:
+        return await roll(self._connection, job_id)
 
     async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
         gone = 0

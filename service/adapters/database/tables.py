@@ -146,6 +146,25 @@ samples = sa.Table(
     sqlite_with_rowid=False,
 )
 
+# One row for a thousand steps of a series (`rollups.py`). The bucket comes before the name: what is taken away when a
+# job goes back to a step is one range.
+rollups = sa.Table(
+    "rollups",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("bucket", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("name", sa.String(64), primary_key=True),
+    sa.Column("rank", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("low", sa.Double),
+    sa.Column("high", sa.Double),
+    sa.Column("count", sa.BigInteger, nullable=False),
+    sa.Column("step", sa.BigInteger, nullable=False),
+    sa.Column("generation", sa.BigInteger, nullable=False),
+    sa.Column("value", sa.Double),
+    sa.Column("at", Instant, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 checkpoints = sa.Table(
     "checkpoints",
     metadata,
