@@ -47,6 +47,8 @@ async def _uncut(operation: Awaitable[T]) -> T:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # its failure is nobody's any more
         raise
 
 
