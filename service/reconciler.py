@@ -41,6 +41,7 @@ TELLING = "telling who waits"
 TOLD_AT_ONCE = 50
 LEASE_TTL_S = 10.0
 TICK_LIMIT_S = 4.0
+REST = 3.0
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
 
@@ -66,13 +67,17 @@ class Reconciler:
     _held_back: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Ticks until cancelled. A tick that fails is logged, and the next one starts from what is written."""
+        """Ticks until cancelled. A tick that fails is logged, and the next one starts from what is written. However
+        often it is woken, it rests longer than it works: requests have the same process."""
         while True:
+            began_s = self.clock.monotonic()
             try:
                 await self.tick()
                 self._complaints.pop(TICK, None)
             except Exception as error:
                 self._complain(TICK, error)
+            took_s = self.clock.monotonic() - began_s
+            await asyncio.sleep(min(self.settings.tick_s, REST * took_s))
             await self.bus.wait(RECONCILE, timeout_s=self.settings.tick_s)
 
     async def tick(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 from api.client import ENDED, ElastaneClient
 from service.adapters.processes import is_alive
 from service.settings import Settings
-from tests.e2e.journey import Json, events, spec, wait_for_workers
+from tests.e2e.journey import Json, events, spec, wait_until
 
 TICKS = int(os.environ.get("ELASTANE_POOL_TICKS", "20"))
 TICK_S = float(Settings.model_fields["tick_s"].default)
@@ -53,11 +53,15 @@ class Pool:
             self.waits_s.append(time.monotonic() - self.freed_at.pop(high))
 
 
+def has_all(job: Json) -> bool:
+    return bool(job["state"] == "running" and job["workers"]["actual"] == SLOTS)
+
+
 @pytest.mark.timeout(TICKS * 6 + 240)
 def test_the_high_job_starts_when_the_low_one_shrank_and_the_low_one_loses_no_step(client: ElastaneClient) -> None:
     low = client.submit(spec(steps=100_000, stage=2, workers={"min": 1, "max": 4}, priority=10))["id"]
     pool = Pool(client, low)
-    wait_for_workers(client, low, SLOTS)
+    wait_until(client, low, f"running on {SLOTS} workers", has_all, timeout_s=180)
     kinds = itertools.cycle([(90, 2), (50, 1)])
     until, high = time.monotonic() + TICKS * TICK_S, ""
     while time.monotonic() < until:
