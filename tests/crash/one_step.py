@@ -1,6 +1,6 @@
 """A controller of one step, of the standard library alone: fetches its brief, beats, ends; obeys its orders.
 
-A few die without a last word in their first attempt, so that losses are a part of every run. Whatever happens to the
+One in four dies without a last word in its first attempt, so that losses are a part of every run. Whatever happens to the
 service, it asks again for a minute.
 """
 
@@ -50,7 +50,7 @@ def main() -> None:
     job, attempt = argument("--job"), argument("--attempt")
     path = f"/internal/v1/attempts/{attempt}"
     brief = ask(path)
-    if brief["attempt_number"] == 1 and sum(job.encode()) % 16 == 0:
+    if brief["attempt_number"] == 1 and sum(job.encode()) % 4 == 0:
         sys.exit(1)
 
     def beat(phase: str, step: int, **more: Any) -> dict[str, Any]:
