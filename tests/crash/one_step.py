@@ -1,7 +1,7 @@
 """A controller of one step, of the standard library alone: fetches its brief, beats, ends; obeys its orders.
 
-One in four dies without a last word in its first attempt, so that losses are a part of every run. Whatever happens to the
-service, it asks again for a minute.
+One in four dies without a last word in its first attempt, so that losses are a part of every run. Whatever happens to
+the service, it asks again for a minute.
 """
 
 from __future__ import annotations

@@ -57,14 +57,15 @@ def has_all(job: Json) -> bool:
     return bool(job["state"] == "running" and job["workers"]["actual"] == SLOTS)
 
 
-@pytest.mark.timeout(TICKS * 6 + 240)
+@pytest.mark.timeout(TICKS * 6 + 420)
 def test_the_high_job_starts_when_the_low_one_shrank_and_the_low_one_loses_no_step(client: ElastaneClient) -> None:
     low = client.submit(spec(steps=100_000, stage=2, workers={"min": 1, "max": 4}, priority=10))["id"]
     pool = Pool(client, low)
     wait_until(client, low, f"running on {SLOTS} workers", has_all, timeout_s=180)
     kinds = itertools.cycle([(90, 2), (50, 1)])
-    until, high = time.monotonic() + TICKS * TICK_S, ""
-    while time.monotonic() < until:
+    began_s, high = time.monotonic(), ""
+    while time.monotonic() - began_s < TICKS * TICK_S or len(pool.others) < 3:
+        assert time.monotonic() - began_s < TICKS * TICK_S + 200, "two jobs did not come and go"
         jobs = pool.look()
         if all(jobs[job_id]["state"] in ENDED for job_id in pool.others[-1:]):
             priority, workers = next(kinds)
@@ -77,7 +78,6 @@ def test_the_high_job_starts_when_the_low_one_shrank_and_the_low_one_loses_no_st
     assert client.job(low)["state"] not in ENDED, client.job(low)["reason"]
     client.cancel(low)
     assert pool.most <= SLOTS
-    assert len(pool.others) >= 2, "nobody came"
     assert all(wait_s <= 2 * TICK_S + SLACK_S for wait_s in pool.waits_s), pool.waits_s
     resized = [event["payload"] for event in events(client, low, "resized")]
     assert any(each["to"] < each["from"] for each in resized), "the low job never shrank"
