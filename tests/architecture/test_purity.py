@@ -51,3 +51,8 @@ def test_the_control_plane_loads_neither_torch_nor_ray(plane: str) -> None:
 
 def test_the_engine_loads_nothing_of_ray_or_the_control_plane() -> None:
     assert loaded_by(modules("workers/engine")) & {"ray", "service", "api", "pydantic", "sqlalchemy"} == set()
+
+
+def test_a_worker_loads_neither_fsdp_nor_a_compiler_before_its_job_needs_them() -> None:
+    """A third of its start. All of them bring sympy."""
+    assert "sympy" not in loaded_by(["workers.worker.actor", "workers.worker.member", "workers.worker.process_group"])

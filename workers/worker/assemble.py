@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -16,8 +17,6 @@ from service.domain.spec import GptModel, HfModel, JobSpec, PrecisionSpec, UnitR
 from service.domain.training import TrainingSpec
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
-from workers.engine.fsdp2.engine import Fsdp2Engine
-from workers.engine.fsdp2.sharding import SparseGradients
 from workers.engine.placement import Placement
 from workers.engine.precision import Precision
 from workers.engine.protocol import Engine
@@ -33,6 +32,10 @@ from workers.optimizers.loss_scale import LossScaleRule
 from workers.tiers.nvme import OffloadFailed
 from workers.user_code import SpecError
 from workers.worker.probes import available_bytes
+
+if TYPE_CHECKING:
+    from workers.engine.fsdp2.engine import Fsdp2Engine
+    from workers.engine.fsdp2.sharding import SparseGradients
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,12 @@ def draw_model(spec: JobSpec) -> Blueprint:
     return blueprint
 
 
+def know_engine(spec: JobSpec) -> None:
+    """Have it imported, so that no group waits for that."""
+    if spec.engine == "fsdp":
+        _fsdp()
+
+
 def build_loader(spec: JobSpec, *, cache_folder: Path) -> Loader:
     dataset = open_corpus(spec.data, seq_len=spec.training.seq_len, cache_folder=cache_folder, vocab=vocabulary(spec))
     return Loader(dataset, seed=spec.training.seed)
@@ -79,8 +88,9 @@ def build_engine(
     if spec.stage == "auto":
         raise SpecError(field="stage", value="auto", problem="a worker cannot choose it", fix="choose stage 0 to 3")
     if spec.engine == "fsdp":
-        with _blaming_the_model():
-            return Fsdp2Engine(
+        engine, refusal = _fsdp()
+        with _blaming_the_model(refusal):
+            return engine(
                 model,
                 group,
                 stage=spec.stage,
@@ -136,11 +146,19 @@ def _ratio(spec: JobSpec, model: torch.nn.Module, device: torch.device, *, worke
     return auto_ratio(spec, stage=spec.stage, numel=numel, workers=workers, budget_bytes=int(MARGIN * budget))
 
 
+def _fsdp() -> tuple[type[Fsdp2Engine], type[SparseGradients]]:
+    # A third of what a worker would import, and only its own jobs need it.
+    from workers.engine.fsdp2.engine import Fsdp2Engine  # noqa: PLC0415
+    from workers.engine.fsdp2.sharding import SparseGradients  # noqa: PLC0415
+
+    return Fsdp2Engine, SparseGradients
+
+
 @contextmanager
-def _blaming_the_model() -> Iterator[None]:
+def _blaming_the_model(refusal: type[SparseGradients]) -> Iterator[None]:
     try:
         yield
-    except SparseGradients as error:
+    except refusal as error:
         raise SpecError(field="engine", value="fsdp", problem=str(error), fix="use engine: zero") from error
 
 

@@ -50,6 +50,7 @@ class Holdings:
         return self._drawn().model
 
     def warm(self) -> None:
+        assemble.know_engine(self.spec)
         self._blueprint = assemble.draw_model(self.spec)
 
     # ---- what can be given ---------------------------------------------------------------------------------------
