@@ -123,7 +123,7 @@ class Ours:
         def look() -> Json | None:
             return next((each for each in self._events()[after:] if each["kind"] == kind), None)
 
-        numbers = wait_for(kind, look)["numbers"]
+        numbers = wait_for(kind, look)["payload"]
         pause_s = float(numbers["pause_s"])
         parts = {name: float(value) for name, value in numbers.items() if isinstance(value, int | float)}
         return {**parts, "pause_s": pause_s - step_s, "raw_pause_s": pause_s, "step_s": step_s}
