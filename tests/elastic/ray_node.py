@@ -1,6 +1,6 @@
 """`python -m tests.elastic.ray_node ADDRESS ACCELERATOR`: one more node of a Ray on loopback, with a slot for a worker.
 
-It goes when it is told to, or when Ray has ended it: a drained node, as soon as it is idle.
+It says when it is there. It goes when it is told to, or when Ray has ended it: a drained node, as soon as it is idle.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def main(address: str, accelerator: str) -> None:
     )
     params.dashboard_agent_listen_port = None
     node = Node(params, head=False, shutdown_at_exit=True, spawn_reaper=False)
+    print("registered", flush=True)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     while not node.dead_processes():
         time.sleep(0.2)

@@ -15,8 +15,18 @@ from workers.worker.schedule import lr_scale
 
 
 def undisturbed(document: dict[str, Any], folder: Path) -> dict[int, float]:
-    """step -> mean loss of the global batch."""
+    """step -> mean loss of the global batch. It is one for all engines, stages and sizes: computed once."""
     spec = JobSpec.model_validate(document)
+    key = spec.model_dump_json(include={"model", "data", "training"})
+    if key not in _KNOWN:
+        _KNOWN[key] = _trained(spec, folder)
+    return _KNOWN[key]
+
+
+_KNOWN: dict[str, dict[int, float]] = {}
+
+
+def _trained(spec: JobSpec, folder: Path) -> dict[int, float]:
     training = spec.training
     model, loader = build_model(spec), build_loader(spec, cache_folder=folder)
     asked = training.optimizer

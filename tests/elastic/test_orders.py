@@ -9,38 +9,32 @@ import time
 
 import pytest
 
-from tests.elastic.cluster import Bench, end_process, gone
+from tests.elastic.cluster import Bench, gone
 from tests.elastic.reference import largest_difference, undisturbed
 
 # Real processes on a machine that others may use as well.
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_a_service_that_is_away_loses_nothing(bench: Bench) -> None:
-    spec = bench.spec(stage=1, steps=60, every_steps=25)
-    with bench.attempt(spec, workers=2) as attempt:
+def test_a_service_that_is_away_loses_nothing_and_a_paused_job_resumes_at_another_size_and_stage(bench: Bench) -> None:
+    spec = bench.spec(stage=3, steps=60, every_steps=10)
+    with bench.attempt(spec, workers=2, job="pausing") as attempt:
         attempt.wait_step(5)
         attempt.service.is_away = True
         beats = len(attempt.service.beats)
         time.sleep(2.5)
         assert len(attempt.service.beats) == beats
         attempt.service.is_away = False
-        bench.hurry()
-        attempt.ends("succeeded")
-    assert sorted(attempt.service.curve()) == list(range(1, 61))
-    saved = [fact.checkpoint for fact in attempt.service.facts if fact.checkpoint]
-    assert [report.step for report in saved if not report.removed] == [25, 50, 60]
-    assert [report.step for report in saved if report.removed] == [25]
-
-
-def test_a_paused_job_resumes_at_another_size_and_stage_on_the_same_curve(bench: Bench) -> None:
-    spec = bench.spec(stage=3, steps=60)
-    with bench.attempt(spec, workers=2, job="pausing") as attempt:
         attempt.wait_step(20)
         attempt.service.action = "pause"
         attempt.ends("paused")
         first = attempt.service.curve()
     stopped = max(first)
+    assert sorted(first) == list(range(1, stopped + 1))
+    told = [fact.checkpoint for fact in attempt.service.facts if fact.checkpoint]
+    saved = [report.step for report in told if not report.removed]
+    assert saved == sorted({*range(10, stopped + 1, 10), stopped})
+    assert [report.step for report in told if report.removed] == saved[:-2]
     bench.hurry()
     with bench.attempt({**spec, "stage": 1}, workers=1, job="pausing", number=2) as attempt:
         attempt.ends("succeeded")
@@ -52,9 +46,17 @@ def test_a_paused_job_resumes_at_another_size_and_stage_on_the_same_curve(bench:
         assert attempt.service.curve() == {}
 
 
-def test_a_cancelled_job_is_gone_within_five_seconds(bench: Bench) -> None:
-    with bench.attempt(bench.spec(stage=2, steps=10_000), workers=2) as attempt:
-        attempt.wait_step(3)
+def test_a_lost_meeting_point_is_replaced_and_a_cancelled_job_is_gone_within_five_seconds(bench: Bench) -> None:
+    # A superseded attempt leaves its own to the newer one, and it goes a little later.
+    of_others = set(bench.pids("ray::Rendezvous"))
+    with bench.attempt(bench.spec(stage=2, steps=10_000), workers=1) as attempt:
+        attempt.wait_step(2)
+        (meeting_point,) = set(bench.pids("ray::Rendezvous")) - of_others
+        os.kill(meeting_point, signal.SIGKILL)
+        attempt.scale(2)
+        attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
+        assert attempt.service.events("resized")[0].payload["redone_steps"] == 0
+        assert attempt.service.events("recovered") == []
         pids = attempt.service.pids()
         began = time.monotonic()
         attempt.service.action = "cancel"
@@ -73,7 +75,7 @@ def test_an_exception_of_the_users_code_fails_the_job_with_its_own_words(bench: 
     assert any("Traceback" in line["text"] and "no label" in line["text"] for line in lines)
 
 
-def test_a_new_controller_adopts_the_workers_of_a_killed_one(bench: Bench) -> None:
+def test_a_new_controller_adopts_the_workers_of_a_killed_one_and_a_superseded_one_stops_them(bench: Bench) -> None:
     spec = bench.spec(stage=2, steps=4000)
     with bench.attempt(spec, workers=2, job="left") as attempt:
         attempt.wait_step(10)
@@ -91,8 +93,9 @@ def test_a_new_controller_adopts_the_workers_of_a_killed_one(bench: Bench) -> No
         attempt.scale(3)
         attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
         pids = attempt.service.pids()
-        end_process(attempt.process)
-        assert gone(pids), "SIGTERM of a controller leaves no worker"
+        attempt.service.superseded = True
+        assert gone(pids)
+        attempt.process.wait(20)
 
 
 def test_workers_that_hear_from_no_controller_save_and_leave(bench: Bench) -> None:
@@ -104,25 +107,3 @@ def test_workers_that_hear_from_no_controller_save_and_leave(bench: Bench) -> No
         assert gone(pids, within_s=20)
     saved = list((bench.folder / "checkpoints" / "orphan").glob("step-*/manifest.json"))
     assert len(saved) == 1
-
-
-def test_a_superseded_controller_stops_its_workers(bench: Bench) -> None:
-    with bench.attempt(bench.spec(stage=0, steps=10_000), workers=1) as attempt:
-        attempt.wait_step(2)
-        pids = attempt.service.pids()
-        attempt.service.superseded = True
-        assert gone(pids)
-        attempt.process.wait(20)
-
-
-def test_a_lost_meeting_point_is_replaced_before_the_next_generation(bench: Bench) -> None:
-    # A superseded attempt leaves its own to the newer one, and it goes a little later.
-    of_others = set(bench.pids("ray::Rendezvous"))
-    with bench.attempt(bench.spec(stage=2, steps=10_000), workers=1) as attempt:
-        attempt.wait_step(2)
-        (meeting_point,) = set(bench.pids("ray::Rendezvous")) - of_others
-        os.kill(meeting_point, signal.SIGKILL)
-        attempt.scale(2)
-        attempt.service.wait(lambda: attempt.service.events("resized"), what="a resize")
-        assert attempt.service.events("resized")[0].payload["redone_steps"] == 0
-        assert attempt.service.events("recovered") == []

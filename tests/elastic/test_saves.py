@@ -135,7 +135,7 @@ def test_a_damaged_checkpoint_is_named_and_a_death_during_a_save_drops_it_whole(
     assert far_from_undisturbed(attempt, bench, **fields) < 1e-3
 
 
-def test_a_disk_that_refuses_leaves_the_job_training_and_it_says_so(bench: Bench) -> None:
+def test_a_disk_that_refuses_leaves_the_job_training_and_another_starts_from_what_it_saved(bench: Bench) -> None:
     spec = bench.spec(stage=0, steps=10_000, every_steps=10)
     folder = bench.folder / "checkpoints" / "refused"
     with bench.attempt(spec, workers=1, job="refused") as attempt:
@@ -148,19 +148,15 @@ def test_a_disk_that_refuses_leaves_the_job_training_and_it_says_so(bench: Bench
         folder.unlink()
         folder.with_name("aside").rename(folder)
         attempt.service.wait(lambda: max(saved(attempt)) > failed.step, what="the next checkpoint")
-
-
-def test_a_job_starts_from_the_checkpoint_of_another(bench: Bench) -> None:
-    spec = bench.spec(stage=1, steps=40)
-    bench.hurry()
-    with bench.attempt(spec, workers=1, job="first") as attempt:
-        attempt.ends("succeeded")
+        attempt.service.action = "pause"
+        attempt.ends("paused")
         first = attempt.service.curve()
-    origin = {"uri": str(bench.folder / "checkpoints" / "first")}
-    with bench.attempt({**spec, "stage": 3, "from": origin}, workers=2, job="second") as attempt:
+    from_there = {**bench.spec(stage=3, steps=40), "from": {"uri": str(folder)}}
+    bench.hurry()
+    with bench.attempt(from_there, workers=2, job="second") as attempt:
         attempt.ends("succeeded")
         second = attempt.service.curve()
-        assert attempt.service.events("started_from")[0].payload["from_step"] == 40
+        assert attempt.service.events("started_from")[0].payload["from_step"] == max(first)
     assert sorted(second) == list(range(1, 41))
     assert second[1] < first[1] - 1, "what the first one learned is there"
 
