@@ -17,13 +17,14 @@ $(shell rm -rf .venv)
 endif
 endif
 
-.PHONY: help install demo serve test check bench peers dashboard format
+.PHONY: help install demo serve test soak check bench peers dashboard format
 .PHONY: check-format check-lint check-types check-imports check-tests test-dashboard
 
 help:
 	@echo "make demo     train a small GPT, resize it 2 -> 3 -> 2 while it trains (KEEP=1 leaves the service running)"
 	@echo "make serve    the service on 127.0.0.1:8000"
 	@echo "make test     the whole test suite"
+	@echo "make soak     random faults and resizes for hours (MINUTES=60 SEED=1)"
 	@echo "make check    format, lint, types, import contracts, unit tests (under a minute)"
 	@echo "make peers    install the peers that \`make bench\` can compare with (DeepSpeed), in an environment of their own"
 	@echo "make bench    the benchmarks, side by side with the peers they name"
@@ -82,6 +83,9 @@ test: .venv/.installed-dev .venv/.dashboard
 
 test-dashboard: .venv/.installed-dev .venv/.dashboard
 	@if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi
+
+soak: .venv/.installed-dev
+	@$(PY) -m tests.elastic.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)
 
 # DeepSpeed, for the comparison alone, in an environment of its own on top of ours: nothing of ours may depend on it.
 peers: .venv/.installed-dev
