@@ -186,9 +186,10 @@ def _machine(spec: JobSpec, machine: ClusterFacts) -> Iterator[Problem]:
         fix = f"ask for at most {slots}, or start the service with more --slots"
         yield Problem(field=f"resources.{field}", value=getattr(spec.resources, field), problem=problem, fix=fix)
     memory_gb, asked = sum(node.memory_bytes or 0 for node in machine.nodes) / 2**30, spec.resources.memory_gb
-    if machine.slot_kind == "cpu" and asked is not None and memory_gb and asked > memory_gb:
-        problem = f"this machine has {memory_gb:.1f} GB"
-        fix = f"ask for at most {math.floor(memory_gb)}"
+    least = spec.workers.min
+    if machine.slot_kind == "cpu" and asked is not None and memory_gb and asked * least > memory_gb:
+        problem = f"{least} workers of {asked:g} GB are more than the {memory_gb:.1f} GB that this machine offers"
+        fix = f"ask for at most {math.floor(memory_gb / least * 10) / 10:g}"
         yield Problem(field="resources.memory_gb", value=asked, problem=problem, fix=fix)
 
 

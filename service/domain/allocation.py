@@ -41,13 +41,13 @@ class Demand:
     slots_each: int
     granted: int = 0
     present: int = 0
-    points: float = 0.0
+    points: int = 0
     scaling: float = 1.0
     shrunk_for_s: float = math.inf
     key_id: str | None = None
 
     @property
-    def standing(self) -> float:
+    def standing(self) -> int:
         return self.priority + self.points
 
     @property
@@ -150,7 +150,7 @@ def demand_of(job: Job, *, slot_kind: SlotKind, standing: Standing = NONE, now: 
         slots_each=slots_per_worker(job.spec.resources, slot_kind=slot_kind),
         granted=job.granted,
         present=job.progress.workers,
-        points=0.0 if now is None else standing.points(now=now),
+        points=0 if now is None else standing.points(now=now),
         scaling=standing.scaling,
         shrunk_for_s=math.inf if now is None else standing.shrunk_for_s(now=now),
         key_id=job.key_id,
@@ -199,9 +199,14 @@ def why_waiting(demand: Demand, crowd: Crowd, *, slots: int, kind: SlotKind, quo
             f"Needs {need} {kind} slots for its minimum of {demand.min} workers, but the cluster has {slots} in all; "
             f"{advice} or add slots"
         )
-    used, ahead = crowd.held - demand.held, crowd.holders - (demand.held > 0)
+    used, holders = crowd.held - demand.held, crowd.holders - (demand.held > 0)
+    free = max(0, slots - used)
+    if free >= need:
+        return (
+            f"Waiting for its turn: of {slots} {kind} slots {free} are free, and jobs that come before it wait for them"
+        )
     return (
-        f"Waiting for {need} {kind} slots: {max(0, slots - used)} of {slots} are free, "
-        f"{used} are held by {ahead} other jobs (its priority is {demand.priority}"
-        f"{f', and waiting has added {demand.points:.0f}' if demand.points >= 1 else ''})"
+        f"Waiting for {need} {kind} slots: {free} of {slots} are free, "
+        f"{used} are held by {holders} other jobs (its priority is {demand.priority}"
+        f"{f', and waiting has added {demand.points}' if demand.points else ''})"
     )

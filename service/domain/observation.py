@@ -102,8 +102,8 @@ def _progress(before: Progress, attempt: Attempt, beat: Heartbeat, samples: tupl
     generation = attempt.generation_before + beat.generation
     return replace(
         before,
-        # A controller that starts does not know yet from which step it will go on.
-        step=before.step if beat.phase == "starting" else beat.step,
+        # A controller that has not trained yet does not know from which step it would go on.
+        step=beat.step if beat.generation and beat.phase != "starting" else before.step,
         generation=generation,
         # The last word names no workers; they count until their controller's process is seen gone.
         workers=before.workers if beat.phase == "ended" else len(beat.workers) or beat.world_size,

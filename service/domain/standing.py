@@ -14,10 +14,11 @@ from types import MappingProxyType
 from service.domain.job import Job, JobState
 from service.domain.spec import WorkerBounds
 
-# One point of priority for each minute of waiting, without an end: whoever comes 100 minutes later stands behind it.
-AGE_S = 60.0
-# Who has waited keeps what it earned so long: started and stopped at once, it would have waited for nothing.
+# A turn: so long no equal's waiting counts against who has workers. A larger priority counts at once.
 TURN_S = 600.0
+# Beyond a turn, one point of priority for each minute of waiting, without an end; a turn is not shortened by others of
+# the same age, for what a job earned goes on growing while its own lasts.
+AGE_S = 60.0
 # A rate is believed when the group has trained so long at one size; a new one weighs a quarter.
 SETTLED_S = 5.0
 WEIGHT = 0.25
@@ -36,14 +37,15 @@ class Standing:
     shrunk_at: datetime | None = None
     rates: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
 
-    def points(self, *, now: datetime) -> float:
-        """What waiting adds to the priority."""
-        waited_s = self.waited_s
+    def points(self, *, now: datetime) -> int:
+        """What waiting adds to the priority; whole, so that a moment's wait takes no workers from an equal."""
         if self.waiting_since is not None:
-            waited_s = (now - self.waiting_since).total_seconds()
-        elif self.started_at is None or (now - self.started_at).total_seconds() >= TURN_S:
-            return 0.0
-        return max(0.0, waited_s) / AGE_S
+            age_s = (now - self.waiting_since).total_seconds()
+        elif self.started_at is not None and (turn_s := (now - self.started_at).total_seconds()) < TURN_S:
+            age_s = self.waited_s + turn_s
+        else:
+            return 0
+        return max(0, math.floor((age_s - TURN_S) / AGE_S))
 
     def shrunk_for_s(self, *, now: datetime) -> float:
         """Seconds since others took workers from it."""

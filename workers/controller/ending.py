@@ -49,7 +49,7 @@ def nothing_to_save(*, given_up: str | None, furthest: int) -> Outcome:
     if given_up is not None:
         return Outcome(result="failed", cause="machine", reason=given_up)
     if furthest <= 0:
-        return Outcome(result="paused", reason="nothing ran yet")
+        return Outcome(result="paused", reason="before its workers had begun to train")
     lost = f"what was trained up to step {furthest} since the newest checkpoint was lost with its workers"
     return Outcome(result="paused", reason=f"{lost}; it goes on from that checkpoint")
 

@@ -257,5 +257,5 @@ def test_who_has_just_shrunk_does_not_grow_again_at_once() -> None:
 
 
 def test_waiting_counts_like_priority() -> None:
-    long, new = replace(demand("z", priority=10), points=41.0), demand("a", priority=50)
+    long, new = replace(demand("z", priority=10), points=41), demand("a", priority=50)
     assert allocate([long, new], slots=1) == {"z": 1, "a": 0}

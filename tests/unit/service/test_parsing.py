@@ -268,6 +268,7 @@ def machine(*, slots: int) -> ClusterFacts:
         ({"resources": {"memory_gb": 1000}}, "resources.memory_gb", "at most 16"),
         ({"model": {"name": "gpt", "width": 4608}, "stage": 2}, "workers.max", "stage: 0 with offload: nvme"),
         ({"model": {"name": "gpt", "layers": 999, "width": 6144}}, "workers.max", "take a smaller model"),
+        ({"resources": {"memory_gb": 15}, "workers": 2}, "resources.memory_gb", "at most 8"),
     ],
 )
 def test_what_the_only_machine_will_never_have_is_refused_with_what_it_has(

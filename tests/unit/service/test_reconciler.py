@@ -336,3 +336,19 @@ async def test_a_tick_that_takes_long_leaves_the_rest_to_the_next_one_before_its
     assert plane.bus.calls[-1] == RECONCILE
     await plane.tick()
     assert {order.job_id for order in plane.launcher.orders} == {job.id for job in jobs}
+
+
+async def test_an_equal_that_comes_later_displaces_nobody_for_a_turn_and_then_has_its_own(plane: ControlPlane) -> None:
+    first, controller = await plane.running(workers=4)
+    second = await plane.submit(workers=4)
+    actions = []
+    for minute in range(12):
+        await plane.tick(60.0)
+        actions.append((await controller.beat("running", step=minute + 2, workers=4)).action)
+    assert actions.index("leave") in (10, 11)
+    assert set(actions[:10]) == {"run"}
+    await controller.end("superseded")
+    controller.exit()
+    for _ in range(3):
+        await plane.tick()
+    assert [(await plane.jobs.get(job.id)).granted for job in (first, second)] == [0, 4]

@@ -29,7 +29,7 @@ def test_a_job_of_the_lowest_priority_starts_although_higher_ones_never_cease_to
     """Every minute another one of the highest priority comes, and each trains for some minutes on all slots."""
     low = queued(1, priority=0, workers=busy, at=0)
     jobs, standings, trained = {low.id: low}, dict[str, Standing](), dict[str, int]()
-    for minute in range(101 * length + 10):
+    for minute in range(111 * length + 10):
         now = NOW + minute * TICK
         new = queued(minute + 2, priority=100, workers=busy, at=minute)
         jobs[new.id] = new
@@ -48,11 +48,46 @@ def test_a_job_of_the_lowest_priority_starts_although_higher_ones_never_cease_to
 
 def test_who_has_waited_keeps_its_place_for_a_turn() -> None:
     waited = looked_at(Standing(), queued(1, priority=0, workers=1, at=0), now=NOW)
-    later = NOW + timedelta(seconds=30 * AGE_S)
-    assert waited.points(now=later) == pytest.approx(30)
+    later = NOW + timedelta(seconds=TURN_S + 30 * AGE_S)
+    assert waited.points(now=later) == 30
     started = looked_at(waited, job(granted=1), now=later)
-    assert started.points(now=later + timedelta(seconds=TURN_S - 1)) == pytest.approx(30)
+    assert started.points(now=later) == 30
     assert started.points(now=later + timedelta(seconds=TURN_S)) == 0
+
+
+@pytest.mark.parametrize("waiting", [1, 3])
+def test_among_equals_nobody_is_stopped_before_its_turn_is_over_and_everybody_gets_one(waiting: int) -> None:
+    """As many jobs as slots train for ever; others of the same priority come a moment later; looked at each second."""
+    slots = 2
+    jobs = {each.id: each for each in (queued(i, priority=50, workers=1, at=0) for i in range(1, slots + waiting + 1))}
+    first = list(jobs)[:slots]
+    jobs = {key: replace(each, granted=int(key in first)) for key, each in jobs.items()}
+    standings, began, turns = dict[str, Standing](), dict.fromkeys(first, 0), dict[str, list[int]]()
+    for second in range(int(4 * TURN_S)):
+        now = NOW + timedelta(seconds=second)
+        standings = {key: looked_at(standings.get(key, Standing()), each, now=now) for key, each in jobs.items()}
+        demands = [demand_of(each, slot_kind="cpu", standing=standings[key], now=now) for key, each in jobs.items()]
+        for key, workers in allocate(demands, slots=slots).items():
+            if workers and key not in began:
+                began[key] = second
+            elif not workers and key in began:
+                turns.setdefault(key, []).append(second - began.pop(key))
+            if workers != jobs[key].granted:
+                jobs[key] = replace(jobs[key], granted=workers, since=now)
+    assert min(length for lengths in turns.values() for length in lengths) >= TURN_S
+    assert set(turns) | set(began) == set(jobs), "everybody had a turn"
+
+
+def test_a_larger_priority_does_not_wait_for_the_end_of_a_turn() -> None:
+    """Whatever the smaller one has trained for already."""
+    low, high = queued(1, priority=50, workers=1, at=0), queued(2, priority=51, workers=1, at=5)
+    standing = looked_at(looked_at(Standing(), low, now=NOW), replace(low, granted=1), now=NOW + timedelta(seconds=1))
+    now = NOW + 9 * TICK
+    demands = [
+        demand_of(replace(low, granted=1), slot_kind="cpu", standing=standing, now=now),
+        demand_of(high, slot_kind="cpu", standing=looked_at(Standing(), high, now=now), now=now),
+    ]
+    assert allocate(demands, slots=1) == {low.id: 0, high.id: 1}
 
 
 def test_what_others_took_is_remembered_and_what_the_user_took_is_not() -> None:
