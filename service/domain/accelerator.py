@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from service.domain.memory import ITEM_BYTES, Units
+from service.domain.memory import ITEM_BYTES
 from service.domain.offload import DEVICE, NONE, WHOLE, label
 from service.domain.plan import Outlook, PlanChoice
 from service.domain.planning import MARGIN, STAGES, rank_bytes, recommend
@@ -133,7 +133,7 @@ def _needs(spec: JobSpec, profile: Profile) -> Iterator[int]:
 def _deepened(profile: Profile, blocks: int) -> Profile:
     share = blocks / max(profile.units.blocks, 1)
     root = profile.units.root
-    units = Units(root=root, block=profile.units.block, blocks=blocks)
+    units = replace(profile.units, blocks=blocks)
     deep = {kind: round(size * share) if kind == "activations_peak" else size for kind, size in profile.passing.items()}
     return replace(
         profile,

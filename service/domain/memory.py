@@ -51,9 +51,10 @@ def recipe(
     kept = _MOMENTS.get(training.optimizer.name, float(training.optimizer.momentum > 0))
     kept -= matrix_share if training.optimizer.name == "muon" else 0
     moments = 4 * (kept + (training.ema_decay is not None))
-    if stage == 3 or precision.params == "fp32":
-        return Recipe(param=4, grad=grad, master=0, moments=moments)
-    return Recipe(param=ITEM_BYTES[precision.params], grad=grad, master=4, moments=moments)
+    own = ITEM_BYTES[precision.params]
+    if stage == 3 or own == 4:
+        return Recipe(param=4, grad=grad, master=0, moments=moments, frozen=own)
+    return Recipe(param=own, grad=grad, master=4, moments=moments, frozen=own)
 
 
 def fsdp_rests_as(stage: int) -> int:
@@ -105,21 +106,24 @@ def elements_per_step(*, numel: int, workers: int, stage: int, micro_batches: in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Units:
-    """Elements of the root unit and of the largest other one, and how many others there are."""
+    """Elements of the root unit and of the largest other one, and how many others there are. `trained`: the most of any
+    unit that are trained, where some are not."""
 
     root: int
     block: int
     blocks: int
+    trained: int | None = None
 
     @property
     def largest(self) -> int:
-        return max(self.root, self.block)
+        """Of what is trained: gradients and the optimizer's state are of that alone."""
+        return max(self.root, self.block) if self.trained is None else self.trained
 
 
 def units_of(shape: Shape) -> Units:
     """Each block, and the root with tables and final norm."""
     root = shape.numel - shape.layers * shape.block_numel
-    return Units(root=root, block=shape.block_numel, blocks=shape.layers)
+    return Units(root=root, block=shape.block_numel, blocks=shape.layers, trained=max(root, shape.block_numel))
 
 
 def window_bytes(units: Units, *, workers: int, stage: int, precision: PrecisionSpec) -> dict[str, int]:

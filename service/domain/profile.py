@@ -77,6 +77,7 @@ def described(spec: JobSpec, description: Mapping[str, Any]) -> Profile:
     """From what `python -m workers.worker.describe` answered, which traced `micro_batch_size` samples."""
     share = spec.training.micro_batch_size / int(description["micro_batch_size"])
     root, *others = (int(unit["numel"]) for unit in description["units"])
+    trained = max(int(unit.get("trained", unit["numel"])) for unit in description["units"])
     kind = "checkpointed" if spec.training.activation_checkpointing else "plain"
     traced = (description["activations"] or {}).get(kind)
     kept, peak = (
@@ -86,7 +87,7 @@ def described(spec: JobSpec, description: Mapping[str, Any]) -> Profile:
     return Profile(
         name=str(description["model"]),
         numel=int(description["numel"]),
-        units=Units(root=root, block=max(others, default=0), blocks=len(others)),
+        units=Units(root=root, block=max(others, default=0), blocks=len(others), trained=trained),
         frozen=int(description["frozen"]),
         matrices=int(description["matrices"]),
         passing=passing,

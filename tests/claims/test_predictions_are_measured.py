@@ -90,6 +90,7 @@ def corners() -> list[JobSpec]:
     documents: list[dict[str, Any]] = [
         *({**OURS, "stage": stage, "precision": "fp32"} for stage in (0, 1, 2, 3)),
         {**OURS, "stage": 3, "precision": "fp32", "training": thrifty},
+        {**OURS, "model": {"python": USERS, "args": {"frozen": "mlp"}}, "stage": 1, "precision": "fp32"},
         {**images, "stage": 1, "precision": "fp32", "training": {"batch_size": 8, "micro_batch_size": 2}},
     ]
     return [parse_spec(document) for document in documents]

@@ -38,7 +38,11 @@ def describe(spec: JobSpec, *, cache_folder: Path) -> dict[str, Any]:
         "matrices": sum(params[name].numel() for name in matrices),
         "micro_batch_size": spec.training.micro_batch_size,
         "units": [
-            {"name": unit.name, "numel": sum(param.numel() for param in unit.params.values())}
+            {
+                "name": unit.name,
+                "numel": sum(param.numel() for param in unit.params.values()),
+                "trained": sum(param.numel() for param in unit.params.values() if param.requires_grad),
+            }
             for unit in group_units(model, unit_rule(spec.units))
         ],
     }

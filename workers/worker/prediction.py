@@ -53,14 +53,15 @@ def _of_fsdp(spec: JobSpec, sizes: dict[str, float], profile: Profile) -> dict[s
 
 def _profile(spec: JobSpec, engine: Engine, model: torch.nn.Module) -> Profile:
     metas = engine.tensors()
-    root, *others = (
-        sum(metas[name].numel for name in unit.params if name in metas)
-        for unit in group_units(model, unit_rule(spec.units))
-    )
+    units = [
+        [metas[name] for name in unit.params if name in metas] for unit in group_units(model, unit_rule(spec.units))
+    ]
+    root, *others = (sum(meta.numel for meta in unit) for unit in units)
+    trained = max(sum(meta.numel for meta in unit if meta.trainable) for unit in units)
     return Profile(
         name="model",
         numel=sum(meta.numel for meta in metas.values()),
-        units=Units(root=root, block=max(others, default=0), blocks=len(others)),
+        units=Units(root=root, block=max(others, default=0), blocks=len(others), trained=trained),
         frozen=sum(meta.numel for meta in metas.values() if not meta.trainable),
         matrices=sum(meta.numel for meta in metas.values() if StateKind.MOMENTUM in (meta.kept or ())),
         passing={},
