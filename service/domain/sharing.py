@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
@@ -50,7 +50,8 @@ def share_out(
     target = allocate(demands, slots=slots, quotas=quotas)
     granted = grant(demands, target, slots=slots, held_by_others=others.held, quotas=left)
     waiting = [(job, demand) for job, demand in zip(wanting, demands, strict=True) if _waits(job, granted)]
-    reasons = _reasons(waiting, Crowd.of(jobs, slot_kind=kind), slots, facts, quotas, reach.note(facts, now=now))
+    after = [replace(job, granted=granted.get(job.id, job.granted)) for job in jobs]
+    reasons = _reasons(waiting, Crowd.of(after, slot_kind=kind), slots, facts, quotas, reach.note(facts, now=now))
     return Sharing(wanting=wanting, granted=granted, reasons=reasons, standings=standings, reach=reach)
 
 
