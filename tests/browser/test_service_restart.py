@@ -24,7 +24,8 @@ def test_a_killed_service_is_said_to_be_stale_and_caught_up_with_without_a_gap(
     seen = int(chart(page, "Loss")["last"])
 
     service.start()
-    expect(page.locator("[data-feed=live]")).to_be_visible()
+    # The page asks again after at most 8 s, and has loaded then what it missed.
+    expect(page.locator("[data-feed=live]")).to_be_visible(timeout=15_000)
     shown = wait_for_point(page, "Loss", seen + 20)
     assert shown["covered"] == shown["last"], "a step is missing or stands twice"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 import signal
 import socket
 import stat
@@ -57,7 +58,7 @@ def doom(point: str) -> None:
 def interpreter(home: Path) -> str:
     """What stands for Python where the service launches `python -m workers.controller`: it runs the one step."""
     path = home / "one-step"
-    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {ONE_STEP} "$@"\n')
+    path.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S {shlex.quote(str(ONE_STEP))} "$@"\n')
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 

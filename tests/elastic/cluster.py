@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from service.adapters.ray_environment import ray_environment
 from service.adapters.ray_head import interpreter
 from service.domain.spec import JobSpec
@@ -29,11 +31,17 @@ from tests.fakes.service_stub import ServiceStub
 def ray_head(folder: Path, *, slots: int = 8) -> Iterator[str]:
     """The address of an embedded Ray, as the service starts it; all its processes are gone afterwards.
 
-    The environment of this process becomes one in which drivers find it.
+    Meanwhile the environment of this process is one in which drivers find it.
     """
     folder.mkdir()
     (folder / "token").write_text(secrets.token_hex(32))
-    os.environ.update(ray_environment(folder), OMP_NUM_THREADS="1")
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in {**ray_environment(folder), "OMP_NUM_THREADS": "1"}.items():
+            environment.setenv(name, value)
+        yield from _started(folder, slots)
+
+
+def _started(folder: Path, slots: int) -> Iterator[str]:
     command = [sys.executable, "-m", "service.adapters.ray_head", "--folder", str(folder), "--slots", str(slots)]
     head = subprocess.Popen([*command, "--gpus", "0", "--orphan-timeout-s", "900"], start_new_session=True)
     try:

@@ -65,7 +65,7 @@ class _Diary:
         self._around(Loader, "batch", before=self._note_batch)
         for engine in (ZeroEngine, Fsdp2Engine):
             self._around(engine, "micro_step", before=self._note_micro_step)
-        self._around(Loop, "_gradients", after=self._note_gradients)
+        self._around(Loop, "_gradients", before=self._note_start, after=self._note_gradients)
         self._around(Member, "advanced", before=self._note_advanced)
 
     def _around(
@@ -95,9 +95,12 @@ class _Diary:
         if weight and self._asked_for is not None:
             self._counted.append((self._asked_for.first, self._asked_for.size))
 
+    def _note_start(self, loop: Any, step: int, clock: Any) -> None:
+        """What a loss cut off is thrown away by the worker, too."""
+        self._counted = []
+
     def _note_gradients(self, loop: Any, step: int, clock: Any) -> None:
         self._write("computed", loop._place.generation, step, groups=self._counted)
-        self._counted = []
 
     def _note_advanced(self, member: Any, step: int, **fields: Any) -> None:
         self._write("stood", member.place.generation, step)
