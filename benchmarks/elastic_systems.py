@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -184,7 +185,7 @@ def pause(lines: list[Json], *, since: int) -> Figures:
     return {"pause_s": max(gaps) - normal_s, "raw_pause_s": max(gaps), "step_s": normal_s, "redone_steps": redone}
 
 
-class Peer:
+class Peer(ABC):
     """A system whose loop is `elastic_peer.train`; subclasses say how workers come and go."""
 
     def __init__(self, folder: Path) -> None:
@@ -207,17 +208,17 @@ class Peer:
         victim = self._log.read()[-1]["pids"][-1]
         return self._changed(lambda: end(victim), world=2)
 
-    def stop(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def stop(self) -> None: ...
 
-    def _launch(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _launch(self) -> None: ...
 
-    def _add_worker(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _add_worker(self) -> None: ...
 
-    def _remove_worker(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _remove_worker(self) -> None: ...
 
     def _changed(self, act: Callable[[], None], *, world: int) -> Figures:
         since = len(self._log.read())
