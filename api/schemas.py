@@ -224,6 +224,9 @@ class Worker(Shape):
     node: str
     device: str
     state: Literal["starting", "running", "lost", "leaving"]
+    buddy: int | None = Field(
+        None, description="the rank whose worker keeps a copy of this one's shard in memory; null: nobody does"
+    )
 
 
 class WorkerList(Shape):
@@ -292,6 +295,7 @@ class SlotUse(Shape):
     name: str | None
     slots: int
     workers: int
+    members: list[Worker] = Field(description="of its present generation, by rank")
 
 
 class PendingJob(Shape):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.domain.allocation import Crowd, held_slots
+from service.domain.attempt import Attempt
 from service.domain.cluster import ClusterFacts, ClusterView, PendingJob, QuotaUse, SlotUse, slots_per_worker
 from service.domain.explanation import Explanation, explain
-from service.domain.job import Job, JobState
+from service.domain.job import DRIVEN, Job, JobState
 from service.domain.key import quotas_of
 from service.ports import Capacity, Clock, Database
 
@@ -22,9 +24,10 @@ class Cluster:
         """Raises ClusterUnavailable."""
         facts = await self.capacity.facts()
         async with self.database.read() as work:
-            jobs, keys = await work.jobs.open(), await work.keys.all()
+            jobs, keys, attempts = await work.jobs.open(), await work.keys.all(), await work.attempts.open()
         crowd = Crowd.of(jobs, slot_kind=facts.slot_kind)
-        used = tuple(use for job in jobs if (use := _use(job, facts)).slots)
+        drivers = {attempt.id: attempt for attempt in attempts}
+        used = tuple(use for job in jobs if (use := _use(job, facts, drivers)).slots)
         return ClusterView(
             nodes=facts.nodes,
             slot_kind=facts.slot_kind,
@@ -49,9 +52,15 @@ class Cluster:
         return explain(job, jobs, facts, quotas=quotas, now=self.clock.now())
 
 
-def _use(job: Job, facts: ClusterFacts) -> SlotUse:
-    slots = held_slots(job, slot_kind=facts.slot_kind)
-    return SlotUse(job_id=job.id, name=job.name, slots=slots, workers=max(job.granted, job.progress.workers))
+def _use(job: Job, facts: ClusterFacts, drivers: Mapping[str, Attempt]) -> SlotUse:
+    driver = drivers.get(job.attempt_id or "") if job.state in DRIVEN else None
+    return SlotUse(
+        job_id=job.id,
+        name=job.name,
+        slots=held_slots(job, slot_kind=facts.slot_kind),
+        workers=max(job.granted, job.progress.workers),
+        members=() if driver is None else driver.members,
+    )
 
 
 def _pending(job: Job, facts: ClusterFacts) -> PendingJob:

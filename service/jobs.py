@@ -197,8 +197,7 @@ class Jobs:
             job = await work.jobs.get(job_id)
             if job.attempt_id is None or job.state not in DRIVEN:
                 return ()
-            attempt = await work.attempts.get(job.attempt_id)
-        return () if attempt.ended else tuple(sorted(attempt.workers, key=lambda worker: worker.rank))
+            return (await work.attempts.get(job.attempt_id)).members
 
     # ---- act -------------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,11 @@ class Attempt:
     def ended(self) -> bool:
         return self.state is AttemptState.ENDED
 
+    @property
+    def members(self) -> tuple[WorkerReport, ...]:
+        """Of the present generation, by rank; nobody where it has ended."""
+        return () if self.ended else tuple(sorted(self.workers, key=lambda worker: worker.rank))
+
 
 def silent_for_s(attempt: Attempt, *, now: datetime) -> float:
     """Seconds since the last sign of life."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from service.domain.spec import Resources
+from service.domain.wire import WorkerReport
 
 SlotKind = Literal["gpu", "cpu"]
 
@@ -39,12 +40,14 @@ class ClusterFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotUse:
-    """Who holds slots: granted by the service, or seen on the cluster and not yet free."""
+    """Who holds slots: granted by the service, or seen on the cluster and not yet free. `members`: of its present
+    generation, by rank; none while nobody is at work."""
 
     job_id: str
     name: str | None
     slots: int
     workers: int
+    members: tuple[WorkerReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

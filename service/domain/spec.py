@@ -337,6 +337,12 @@ class JobSpec(Value):
     def _defaults_that_follow_other_fields(cls, value: object) -> object:
         return _fill(value) if isinstance(value, dict) else value
 
+    @property
+    def mirrored(self) -> bool:
+        """Whether each worker keeps a copy of another's shard. Where the state is whole on every rank, that would add
+        nothing; two shards of what rests on a disk would not fit into memory: after a loss, a checkpoint is read."""
+        return self.mirrors != "off" and self.stage != 0 and not self.offload.on_disk
+
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: equal for specs that mean the same."""
         return hashlib.sha256(self.model_dump_json().encode()).hexdigest()

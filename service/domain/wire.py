@@ -24,7 +24,7 @@ class Message(BaseModel):
 
 
 class WorkerReport(Message):
-    """A member of the present generation."""
+    """A member of the present generation. `buddy`: the rank whose worker keeps a copy of its shard in memory."""
 
     worker_id: str
     rank: int
@@ -32,6 +32,7 @@ class WorkerReport(Message):
     node: str
     device: str
     state: Literal["starting", "running", "lost", "leaving"]
+    buddy: int | None = None
 
 
 class Sample(Message):

@@ -73,7 +73,8 @@ def test_the_cluster_says_who_holds_its_slots(service: LiveService) -> None:
     job_id, _ = service.running()
     view = service.http.get("/v1/cluster").json()
     assert view["slots"] == 1000
-    assert job_id in {use["job_id"] for use in view["used"]}
+    (use,) = [use for use in view["used"] if use["job_id"] == job_id]
+    assert use["members"] == service.http.get(f"/v1/jobs/{job_id}/workers").json()["items"] != []
 
 
 def test_a_plan_names_every_stage_and_one_recommendation(service: LiveService) -> None:

@@ -123,7 +123,7 @@ class Controller:
             step=step,
             generation=generation,
             world_size=workers,
-            workers=tuple(worker(rank) for rank in range(workers)),
+            workers=tuple(worker(rank, of=workers) for rank in range(workers)),
             facts_from=self.facts_from,
             facts=facts,
             outcome=outcome,
@@ -143,7 +143,14 @@ class Controller:
         self.plane.launcher.alive.discard(self.attempt_id)
 
 
-def worker(rank: int) -> WorkerReport:
+def worker(rank: int, *, of: int = 1) -> WorkerReport:
+    """One of `of` members; the next one keeps the copy of its shard."""
     return WorkerReport(
-        worker_id=f"w{rank}", rank=rank, pid=1000 + rank, node="n0", device=f"cpu:{rank}", state="running"
+        worker_id=f"w{rank}",
+        rank=rank,
+        pid=1000 + rank,
+        node="n0",
+        device=f"cpu:{rank}",
+        state="running",
+        buddy=(rank + 1) % of if of > 1 else None,
     )

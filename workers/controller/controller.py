@@ -385,4 +385,5 @@ class Controller:
             step=self._progress.step,
             number=formation.number,
             note=self._recruits.note() if state in (State.GATHERING, State.RUNNING) else None,
+            spec=self._brief.spec,
         )

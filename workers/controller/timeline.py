@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from service.domain.spec import JobSpec
 from service.domain.wire import CheckpointReport, Phase, WorkerReport
 from workers.checkpoint.places import step_name
 from workers.controller.divergence import first_difference
@@ -13,6 +14,7 @@ from workers.controller.group import Death, WorkerGroup
 from workers.controller.hang import Hang
 from workers.controller.notices import Departure
 from workers.controller.uplink import Standing, Uplink
+from workers.layout import buddies
 from workers.worker.messages import Broken, CheckpointNews, Crashed, PassedOver, Saved, SaveFailed, Saving, Started
 
 
@@ -137,6 +139,7 @@ class Timeline:
         step: int,
         number: int,
         note: str | None,
+        spec: JobSpec,
     ) -> Standing:
         """What every heartbeat says; the first of the notes in a row is an event too."""
         if note is not None and self._note is None:
@@ -148,7 +151,7 @@ class Timeline:
             step=step,
             generation=number,
             world_size=len(generation.members) if generation is not None else 0,
-            workers=worker_reports(generation, group),
+            workers=worker_reports(generation, group, spec),
             note=note or "",
         )
 
@@ -208,11 +211,14 @@ class Timeline:
         self._uplink.event(kind, step=step, generation=generation.number, message=message, **payload)
 
 
-def worker_reports(generation: Generation | None, group: WorkerGroup) -> tuple[WorkerReport, ...]:
+def worker_reports(generation: Generation | None, group: WorkerGroup, spec: JobSpec) -> tuple[WorkerReport, ...]:
     """The living members by rank."""
     if generation is None:
         return ()
     hands = [(rank, group[worker]) for rank, worker in enumerate(generation.members) if worker in group]
+    # After a loss the copies are what the next generation begins with; until it is formed nobody keeps new ones.
+    whole = len(hands) == len(generation.members) and generation.arrangement.applied(spec).mirrored
+    keepers = buddies.choose({rank: hand.node for rank, hand in hands}) if whole else {}
     return tuple(
         WorkerReport(
             worker_id=hand.id,
@@ -221,6 +227,7 @@ def worker_reports(generation: Generation | None, group: WorkerGroup) -> tuple[W
             node=hand.ready.node,
             device=hand.ready.device,
             state="running" if generation.stands else "starting",
+            buddy=keepers.get(rank),
         )
         for rank, hand in hands
         if hand.ready is not None

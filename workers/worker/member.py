@@ -212,11 +212,8 @@ class Member:
             self._saves.at_once(step, engine, skipped=skipped, store=self.owner.store)
 
     def mirror_due(self, step: int) -> bool:
-        """Where the state is whole on every rank, or on the only one, there is nothing that a mirror would add; and two
-        shards of what rests on a disk would not fit into memory: after a loss, a checkpoint is read."""
-        spec = self._holdings.spec
-        mirrored = self.place.world_size > 1 and spec.stage != 0 and not spec.offload.on_disk
-        return mirrored and spec.mirrors != "off" and self._pace.due(step)
+        """Nobody alone has a buddy."""
+        return self.place.world_size > 1 and self._holdings.spec.mirrored and self._pace.due(step)
 
     def mirror(self, step: int) -> None:
         seconds = self._holdings.mirrors.take(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from ray.exceptions import ActorUnavailableError, RayActorError
 
@@ -85,6 +87,31 @@ def test_mirrors_of_a_step_take_the_survivors_back_to_it() -> None:
     troupe.join(step=7, source="survivors")
     payload = dict(troupe.uplink.events)["recovered"]
     assert (payload["from"], payload["from_step"], payload["redone_steps"]) == ("survivors", 7, 2)
+
+
+def buddies(troupe: Troupe) -> list[int | None]:
+    """What the service is told, by rank."""
+    return [worker.buddy for worker in troupe.uplink.shown.workers]
+
+
+def test_the_service_is_told_whose_memory_keeps_the_copy_of_each_shard() -> None:
+    troupe = running(workers=3, stage=3)
+    assert buddies(troupe) == [1, 2, 0]
+    lose_one(troupe, step=9)
+    troupe.join(step=5, source="checkpoint")
+    assert buddies(troupe) == [1, 0]
+
+
+@pytest.mark.parametrize("fields", [{"stage": 0}, {"mirrors": "off"}, {"offload": "nvme"}, {"workers": 1}])
+def test_nobody_is_a_buddy_where_no_shard_is_copied(fields: dict[str, Any]) -> None:
+    assert set(buddies(running(**{"workers": 2, "stage": 3, **fields}))) == {None}
+
+
+def test_nobody_keeps_copies_between_a_loss_and_the_next_generation() -> None:
+    troupe = running(workers=3, stage=3)
+    troupe.die("w2")
+    troupe.turn()
+    assert buddies(troupe) == [None, None]
 
 
 def test_the_newest_step_of_the_survivors_wins() -> None:

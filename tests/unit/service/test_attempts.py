@@ -45,6 +45,15 @@ async def test_the_brief_says_what_a_controller_needs(plane: ControlPlane) -> No
     assert brief.lost is None
 
 
+async def test_the_cluster_says_who_works_and_who_keeps_the_copy_of_whose_shard(plane: ControlPlane) -> None:
+    job, controller = await plane.running(workers=3)
+    (use,) = (await plane.cluster.view()).used
+    assert [(member.rank, member.buddy) for member in use.members] == [(0, 1), (1, 2), (2, 0)]
+    assert use.members == await plane.jobs.workers(job.id)
+    await controller.end("failed", cause="machine")
+    assert [use.members for use in (await plane.cluster.view()).used] in ([], [()])
+
+
 @pytest.mark.parametrize("token", ["", "secret-999", "\x00", "\ud800"])
 async def test_a_wrong_token_learns_nothing(plane: ControlPlane, token: str) -> None:
     _, controller = await plane.started()
