@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { adopt, append, emptySeries, KEPT_POINTS, pointAt, type Series } from '../src/domain/series';
+import { adopt, append, emptySeries, KEPT_POINTS, KEPT_RANK_POINTS, pointAt, type Series } from '../src/domain/series';
 import type { Point } from '../src/wire/series';
 
 const point = (step: number, value = step, generation = 1, count = 1): Point => ({
@@ -52,6 +52,21 @@ describe('a stream of samples', () => {
     expect(series.total).toBe(20_000);
     expect(Math.max(...series.points.map((p) => p.max))).toBe(1e6);
     expect(series.points.reduce((sum, p) => sum + p.count, 0)).toBe(20_000);
+  });
+});
+
+describe('a long stream', () => {
+  it('is no coarser at its beginning than in its middle, however often it was thinned', () => {
+    const series = emptySeries('loss', null);
+    for (let step = 1; step <= 60_000; step += 1) append(series, point(step));
+    const between = (from: number, to: number): number => series.points.filter((p) => p.step > from && p.step <= to).length;
+    expect(between(0, 15_000)).toBeGreaterThan(0.8 * between(20_000, 35_000));
+  });
+  it('of one rank is kept in fewer points', () => {
+    const series = emptySeries('mem_params_bytes', 3);
+    for (let step = 1; step <= 5_000; step += 1) append(series, point(step));
+    expect(series.points.length).toBeLessThanOrEqual(2 * KEPT_RANK_POINTS);
+    expect(series.total).toBe(5_000);
   });
 });
 

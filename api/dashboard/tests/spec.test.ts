@@ -126,7 +126,14 @@ describe('curves over each other', () => {
     const last = a.points[1] as Point;
     expect([placeOf(a, last, 'step'), placeOf(a, last, 'tokens'), placeOf(a, last, 'time')]).toEqual([2, 32, 3]);
   });
-  it('share one axis', () => expect(overlay([a, b], 'step')).toEqual({ xs: [1, 2], columns: [[4, 3], [null, 9]] }));
+  it('share one axis', () => {
+    const [first, second] = [[4, 3], [null, 9]];
+    expect(overlay([a, b], 'step')).toEqual({ xs: [1, 2], columns: [[first, first, first], [second, second, second]] });
+  });
+  it('keep the spike of a step that no point is of', () => {
+    const [spiky] = a.points.map((p) => ({ ...p, max: 50, count: 10 }));
+    expect(overlay([{ ...a, points: spiky ? [spiky] : [] }], 'step').columns[0]?.[0]).toEqual([50]);
+  });
   it('read their last value at a place', () => {
     expect([valueAtPlace(a, 1, 'step'), valueAtPlace(b, 1, 'step'), valueAtPlace(a, null, 'step')]).toEqual([4, null, 3]);
   });

@@ -21,11 +21,14 @@ export function placeOf(curve: Curve, point: Point, axis: OverlayAxis): number {
   return point.step * batch_size * seq_len;
 }
 
-/** One column of places for all curves, and a column of values per curve; of points at one place the last counts. */
-export function overlay(curves: readonly Curve[], axis: OverlayAxis): { xs: number[]; columns: Column[] } {
-  const byPlace = curves.map((curve) => new Map(curve.points.map((p) => [placeOf(curve, p, axis), p.value] as const)));
+/** What of a point is drawn: its last value, and the extremes of the steps that it stands for. */
+export const DRAWN = ['max', 'min', 'value'] as const;
+
+/** One column of places for all curves, and for each curve its columns in the order of DRAWN; of points at one place the last counts. */
+export function overlay(curves: readonly Curve[], axis: OverlayAxis): { xs: number[]; columns: Column[][] } {
+  const byPlace = curves.map((curve) => new Map(curve.points.map((p) => [placeOf(curve, p, axis), p] as const)));
   const xs = [...new Set(byPlace.flatMap((one) => [...one.keys()]))].sort((a, b) => a - b);
-  const columns = byPlace.map((one) => xs.map((x) => finite(one.get(x))));
+  const columns = byPlace.map((one) => DRAWN.map((of) => xs.map((x) => finite(one.get(x)?.[of]))));
   return { xs, columns };
 }
 

@@ -19,6 +19,8 @@ export interface Series {
 
 /** Points kept in the page; twice as many are allowed before the next thinning, so that it is rare. */
 export const KEPT_POINTS = 2_000;
+/** Of a rank there are many series and one is looked at. */
+export const KEPT_RANK_POINTS = 300;
 
 export const keyOf = (name: string, rank: number | null): string => (rank === null ? name : `${name}#${rank}`);
 
@@ -50,7 +52,8 @@ export function append(series: Series, point: Point): boolean {
   } else if (there.count > 1 && there.generation >= point.generation) return false;
   else points.splice(index, 0, point);
   series.total += 1;
-  if (points.length > 2 * KEPT_POINTS) series.points = thin(points, KEPT_POINTS);
+  const kept = series.rank === null ? KEPT_POINTS : KEPT_RANK_POINTS;
+  if (points.length > 2 * kept) series.points = thin(points, kept);
   return true;
 }
 

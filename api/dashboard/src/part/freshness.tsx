@@ -1,10 +1,7 @@
 /** Whether what one sees is what is: live, or since when not. */
 
 import { ago } from '../domain/format';
-import { feedState, feedStatus, heardAt, silence_s } from '../store/feed';
-
-/** The service pings every 15 s; somewhat more than that is silence. */
-const QUIET_S = 20;
+import { feedState, feedStatus, heardAt, QUIET_S, silence_s } from '../store/feed';
 
 export function Freshness() {
   const state = feedState.value;

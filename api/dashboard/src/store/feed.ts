@@ -76,8 +76,11 @@ function parsed(data: string): Record<string, unknown> | null {
   }
 }
 
-/** Try at once: something changed that may let the stream in. */
-export const nudge = (): void => stream?.nudge();
+/** The service pings every 15 s; somewhat more than that is silence. */
+export const QUIET_S = 20;
+
+/** Try at once: something changed that may let the stream in. After sleep a connection may be dead and not know it. */
+export const nudge = (): void => stream?.nudge(heardAt.peek() > 0 && Date.now() - heardAt.peek() > 1000 * QUIET_S);
 
 window.addEventListener('online', nudge);
 document.addEventListener('visibilitychange', () => {

@@ -47,9 +47,13 @@ export class EventStream {
     this.lastId = null;
   }
 
-  /** Try at once, for a machine that woke up or came online. */
-  nudge(): void {
-    if (this.closed || this.abort) return;
+  /** Try at once, for a machine that woke up or came online. `dead`: a connection that stands is not believed in. */
+  nudge(dead = false): void {
+    if (this.closed) return;
+    if (this.abort) {
+      if (dead) this.abort.abort();
+      return;
+    }
     clearTimeout(this.timer);
     void this.connect();
   }

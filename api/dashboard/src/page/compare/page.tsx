@@ -2,10 +2,11 @@
 
 import { useComputed, useSignalEffect } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
+import type { Layer } from '../../chart/options';
 import { Plot, type PlotContent } from '../../chart/plot';
 import { differences, shortened } from '../../domain/draft';
 import { bytes, duration, figure, short, text, tick } from '../../domain/format';
-import { modelLabel } from '../../domain/jobfilter';
+import { matches, modelLabel } from '../../domain/jobfilter';
 import { AXES, overlay, valueAtPlace, type OverlayAxis } from '../../domain/overlay';
 import { jobHash } from '../../domain/route';
 import { StateBadge } from '../../part/badge';
@@ -52,11 +53,23 @@ export function ComparePage() {
 
 function Picks({ comparison, ids }: { comparison: Comparison; ids: readonly string[] }) {
   const toggle = (id: string, on: boolean): void => setQuery({ jobs: (on ? [...ids, id] : ids.filter((one) => one !== id)).join(',') });
+  const search = place.value.query['q'] ?? '';
+  // Those chosen first, wherever in the list of all jobs they stand.
+  const chosen = comparison.curves.value.map((curve) => curve.job);
+  const others = comparison.offered.value.filter((job) => !chosen.some((one) => one.id === job.id) && matches(job, { search, states: [] }));
   return (
     <fieldset class="panel picks-panel">
       <legend class="hidden">Jobs</legend>
+      <input
+        type="search"
+        class="search"
+        placeholder="Search the newest jobs   /"
+        aria-label="Search the newest jobs"
+        value={search}
+        onInput={(e) => setQuery({ q: e.currentTarget.value || null })}
+      />
       <div class="picks">
-        {comparison.offered.value.map((job) => (
+        {[...chosen, ...others].map((job) => (
           <label key={job.id}>
             <input type="checkbox" checked={ids.includes(job.id)} onChange={(e) => toggle(job.id, e.currentTarget.checked)} />
             <span>
@@ -108,10 +121,15 @@ function Overlay({ comparison, axis, metric }: { comparison: Comparison; axis: O
     const curves = comparison.curves.value;
     const by = axisOf(place.value.query);
     const { xs, columns } = overlay(curves, by);
-    const layers = curves.map((curve, i) => ({ key: curve.jobId, ink: inkOf(i), width: 1.75, spanGaps: true }));
+    const layers = curves.flatMap((curve, i): Layer[] => [
+      // As on the page of a job: a spike of one step is a line, however many steps its point stands for.
+      { key: `${curve.jobId} max`, ink: inkOf(i), width: 1, alpha: 0.4, fill: 0.15, bandToNext: true, spanGaps: true },
+      { key: `${curve.jobId} min`, ink: inkOf(i), width: 1, alpha: 0.4, spanGaps: true },
+      { key: curve.jobId, ink: inkOf(i), width: 1.75, spanGaps: true },
+    ]);
     const read: PlotContent['read'] = (at) =>
       curves.map((curve, i) => ({ label: titleOf(curve.job), text: figureOr(valueAtPlace(curve, at, by), formatOf(place.peek().query['metric'] ?? 'loss')), ink: inkOf(i) }));
-    return { layers, data: [xs, ...columns] as PlotContent['data'], read };
+    return { layers, data: [xs, ...columns.flat()] as PlotContent['data'], read };
   });
   const view = useComputed(() => {
     const xs = content.value.data[0];

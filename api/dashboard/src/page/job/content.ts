@@ -129,12 +129,12 @@ export function stepTimeContent(view: JobView): PlotContent {
   const steps = stepsOf([whole ?? slabs[0]?.series]);
   const { layers, columns } = stacked(slabs, steps);
   return {
-    layers: [...layers, { key: 'step_s', ink: '--ink', width: 1.25 }],
-    data: [steps, ...columns, columnAt(whole, steps, (p) => p.value)] as PlotContent['data'],
+    layers: [...layers, ...extremes(whole, '--ink'), { key: 'step_s', ink: '--ink', width: 1.25 }],
+    data: [steps, ...columns, ...(['max', 'min', 'value'] as const).map((of) => columnAt(whole, steps, (p) => p[of]))] as PlotContent['data'],
     note: shownText(whole),
     read: (step) => {
       const value = at(whole, step);
-      const total: Reading[] = value === null ? [] : [{ label: 'step', text: duration(value), ink: '--ink' }];
+      const total: Reading[] = value === null ? [] : [{ label: 'step', text: duration(value), ink: '--ink' }, ...rangeAt(whole, step, duration)];
       return [...total, ...readSlabs(slabs, step, duration)];
     },
   };
