@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { capacityOf, slotMemory } from '../src/domain/capacity';
-import { byTier, offloadLabel, restingOf, sum, TIERS } from '../src/domain/tiers';
+import { byTier, offloadLabel, restingOf, sum, TIERS, withOther } from '../src/domain/tiers';
 import type { ClusterNode } from '../src/wire/cluster';
 
 const spec = (offload?: unknown) => ({ model: 'gpt-tiny', ...(offload === undefined ? {} : { offload }) });
@@ -25,6 +25,12 @@ describe('tiers', () => {
     expect(placed.host).toEqual({ grads: 50, staging: 7 });
     expect(placed.nvme).toEqual({ optimizer: 600 });
     expect(TIERS.reduce((total, tier) => total + sum(placed[tier]), 0)).toBe(sum(kinds) + 7);
+  });
+  it('have with them what no kind accounts for, in the memory of the process', () => {
+    const placed = byTier(kinds, { host: 650, nvme: 0 }, restingOf(spec('cpu'), 2));
+    expect(withOther(placed, 5000, true).device.other).toBe(5000 - sum(kinds));
+    expect(withOther(placed, 5000, false).host.other).toBe(5000 - 650);
+    expect(withOther(placed, 600, false)).toBe(placed);
   });
   it('have the name that the plan gives them', () => {
     const long = { optimizer: 'cpu', params: null, ratio: 1, path: null };

@@ -2,7 +2,7 @@
 
 import type uPlot from 'uplot';
 import type { Marker, Tone } from '../domain/marker';
-import { pointedStep } from './cursor';
+import { pointedStep, walkedStep } from './cursor';
 import { ink } from './ink';
 
 export const TONE_INK: Record<Tone, string> = {
@@ -50,7 +50,7 @@ function drawTall(ctx: CanvasRenderingContext2D, x: number, box: uPlot.BBox, rat
 }
 
 function drawPointed(u: uPlot, ratio: number): void {
-  const step = pointedStep.peek();
+  const step = pointedStep.peek() ?? walkedStep.peek();
   if (step === null) return;
   const x = Math.round(u.valToPos(step, 'x', true));
   u.ctx.fillStyle = ink('--accent', 0.35);

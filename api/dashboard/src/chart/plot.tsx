@@ -7,7 +7,7 @@ import type { Marker } from '../domain/marker';
 import type { StepWindow } from '../domain/zoom';
 import { roundWindow } from '../domain/zoom';
 import { themeVersion } from '../store/theme';
-import { cursorStep, pointedStep } from './cursor';
+import { cursorStep, pointedStep, walkedStep } from './cursor';
 import { drawMarkers, markersNear } from './markerlines';
 import { optionsOf, type Layer } from './options';
 
@@ -88,14 +88,14 @@ export function Plot(props: PlotProps) {
     plot.current?.setData(data);
   });
   useSignalEffect(() => {
-    void [markers.value, pointedStep.value];
+    void [markers.value, pointedStep.value, walkedStep.value];
     plot.current?.redraw(false);
   });
 
   const { note, data } = content.value;
   const [steps] = data;
   const marked = markers.value;
-  const readings = content.value.read(cursorStep.value);
+  const readings = content.value.read(cursorStep.value ?? walkedStep.value);
   const spoken = `${title}: ${readings.map((r) => `${r.label} ${r.text}`).join(', ') || 'no data yet'}; ${marked.length} events marked`;
   return (
     <figure

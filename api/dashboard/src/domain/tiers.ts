@@ -10,10 +10,10 @@ export const TIER_LABEL: Record<Tier, string> = { device: 'on the device', host:
 /** The planner's words for the same. */
 export const TIER_IN_PLAN: Record<Tier, string> = { device: 'device', host: 'cpu', nvme: 'nvme' };
 
-/** Kinds that a tier may hold, and what passes through host memory on its way to a disk. */
-export const TIER_KINDS = [...MEMORY_KINDS, 'staging'] as const;
+/** Kinds that a tier may hold, what passes through host memory on its way to a disk, and what no kind accounts for. */
+export const TIER_KINDS = [...MEMORY_KINDS, 'staging', 'other'] as const;
 export type TierKind = (typeof TIER_KINDS)[number];
-export const TIER_KIND_LABEL: Record<TierKind, string> = { ...KIND_SHORT, staging: 'passing through' };
+export const TIER_KIND_LABEL: Record<TierKind, string> = { ...KIND_SHORT, staging: 'passing through', other: 'other' };
 export type ByKind = Partial<Record<TierKind, number>>;
 
 interface Offload {
@@ -69,6 +69,13 @@ export function byTier(kinds: ByKind, far: { host: number; nvme: number }, resti
     if (far[tier] > whole) placed[tier].staging = far[tier] - whole;
   }
   return placed;
+}
+
+/** With what the process holds beside the kinds: interpreter, libraries, buffers of the transport. On a CPU the device's memory is its own. */
+export function withOther(placed: Record<Tier, ByKind>, process: number, onCpu: boolean): Record<Tier, ByKind> {
+  const rest = process - sum(placed.host) - (onCpu ? sum(placed.device) : 0);
+  const home = onCpu ? 'device' : 'host';
+  return rest > 0 ? { ...placed, [home]: { ...placed[home], other: rest } } : placed;
 }
 
 export function placedOf(stack: RankStack, resting: Partial<Record<MemoryKind, Tier>>): Record<Tier, ByKind> {

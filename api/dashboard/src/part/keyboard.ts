@@ -15,6 +15,7 @@ export const SHORTCUTS: readonly (readonly [string, string])[] = [
   ['g c', 'cluster'],
   ['g m', 'compare'],
   ['t', 'light or dark'],
+  ['← →', 'read the charts of a job step by step, with Shift ten'],
   ['Esc', 'leave a field, whole range of a chart'],
   ['?', 'this list'],
 ];
@@ -22,7 +23,7 @@ export const SHORTCUTS: readonly (readonly [string, string])[] = [
 const PLACES = { j: 'jobs', n: 'submit', p: 'plan', c: 'cluster', m: 'compare' } as const;
 let goPressed = 0;
 
-function isTyping(target: EventTarget | null): boolean {
+export function isTyping(target: EventTarget | null): boolean {
   return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }
 

@@ -11,7 +11,7 @@ import { restingOf, TIER_IN_PLAN, type Tier } from '../domain/tiers';
 import type { Job, JobEvent, Worker } from '../wire/job';
 import type { PlanChoice } from '../wire/plan';
 import { asProblem, type Problem } from '../wire/problem';
-import { getEvents, getJob, getMetrics, getWorkers } from '../wire/rest';
+import { getCluster, getEvents, getJob, getMetrics, getWorkers } from '../wire/rest';
 import { toPoint, type SampleItem, type SeriesAnswer } from '../wire/series';
 import { Detail } from './detail';
 import { follow } from './feed';
@@ -114,6 +114,14 @@ export class JobView {
   }
 
   readonly capacity = computed(() => this.prediction.capacity.value);
+  private readonly slotKind = signal<string | null>(null);
+  /** Its workers' device is their own memory. */
+  readonly onCpu = computed(() => this.slotKind.value === 'cpu' || (this.job.value?.spec['resources'] as { gpu?: number | null } | undefined)?.gpu === 0);
+
+  /** Asked for the first time it matters. */
+  async learnSlotKind(): Promise<void> {
+    this.slotKind.value ??= (await getCluster().catch(() => null))?.slot_kind ?? null;
+  }
   readonly resting = computed(() => (this.job.value ? restingOf(this.job.value.spec, this.job.value.stage) : {}));
 
   last(name: string): number | null {

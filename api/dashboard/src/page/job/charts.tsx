@@ -1,13 +1,14 @@
 /** The charts of a job on one axis of steps: one pointer, one zoom, one set of markers for all. */
 
-import { computed, useComputed, useSignal, useSignalEffect, type ReadonlySignal } from '@preact/signals';
-import { useEffect, useMemo } from 'preact/hooks';
+import { computed, useComputed, useSignalEffect, type ReadonlySignal } from '@preact/signals';
+import { useMemo } from 'preact/hooks';
 import { Plot, type PlotContent, type PlotProps } from '../../chart/plot';
 import { TIER_LABEL, TIERS, type Tier } from '../../domain/tiers';
 import { windowText, parseWindow, type StepWindow } from '../../domain/zoom';
 import type { JobView } from '../../store/jobview';
 import { place, setQuery } from '../../store/place';
 import { MemoryPanel } from './memory';
+import { useChartKeys } from './keys';
 import { lossContent, lineContent, stepTimeContent, workersContent } from './content';
 import { memoryContent } from './memorycontent';
 import { bytes, duration, figure, short, text, tick } from '../../domain/format';
@@ -27,10 +28,14 @@ export function Charts({ view }: { view: JobView }) {
   });
   const smoothing = useComputed(() => Number(place.value.query['smooth'] ?? 0.6));
   const rank = useComputed(() => Number(place.value.query['rank'] ?? 0));
+  const other = useComputed(() => place.value.query['other'] === '1');
+  useSignalEffect(() => {
+    if (other.value) void view.learnSlotKind();
+  });
   const onZoom = (w: StepWindow | null): void => setQuery({ steps: windowText(w) });
   const frame = { markers: view.markers, view: window, onZoom };
   const log = query['loss'] === 'log';
-  useEscape(() => onZoom(null));
+  useChartKeys({ leave: () => onZoom(null), points: () => view.drawn('loss')?.points ?? [], window: () => window.peek() });
   void view.version.value;
   const ranks = view.ranksOf('mem_params_bytes');
 
@@ -39,7 +44,7 @@ export function Charts({ view }: { view: JobView }) {
       loss: computed(() => lossContent(view, smoothing.value)),
       rate: computed(() => lineContent(view, 'tokens_per_s', 'tokens/s', '--series-2', (v) => `${short(v)} tokens/s`)),
       time: computed(() => stepTimeContent(view)),
-      memory: Object.fromEntries(TIERS.map((tier) => [tier, computed(() => memoryContent(view, rank.value, tier))])) as Record<Tier, ReadonlySignal<PlotContent>>,
+      memory: Object.fromEntries(TIERS.map((tier) => [tier, computed(() => memoryContent(view, rank.value, tier, other.value))])) as Record<Tier, ReadonlySignal<PlotContent>>,
       workers: computed(() => workersContent(view)),
       norm: computed(() => lineContent(view, 'grad_norm', 'gradient norm', '--series-4', figure)),
       lr: computed(() => lineContent(view, 'lr', 'learning rate', '--series-5', figure)),
@@ -74,6 +79,9 @@ export function Charts({ view }: { view: JobView }) {
             ))}
           </select>
         </label>
+        <label title="What the process holds beside the kinds">
+          <input type="checkbox" checked={other.value} onChange={(e) => setQuery({ other: e.currentTarget.checked ? '1' : null })} /> other
+        </label>
         <span class="chart-hint">
           {zoomed ? (
             <>
@@ -92,7 +100,7 @@ export function Charts({ view }: { view: JobView }) {
           <Plot title="Loss" axis={tick} log={log} content={contents.loss} {...frame} />
         </div>
         <Plot title="Throughput" axis={short} fromZero content={contents.rate} {...frame} />
-        {view.tiers().map((tier) => (
+        {tiersShown(view, other.value).map((tier) => (
           <Plot key={tier} title={memoryTitle(rank.value, tier)} axis={byteAxis} ticks={BYTE_TICKS} fromZero content={contents.memory[tier]} {...frame} />
         ))}
         <Plot title="Step time" axis={timeAxis} fromZero content={contents.time} {...frame} />
@@ -117,18 +125,12 @@ const timeAxis = (value: number): string => duration(value).replace(/\.0+ /, ' '
 const BYTE_TICKS = Array.from({ length: 44 }, (_, i) => 2 ** i);
 const WHOLE_TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000];
 
-function lastStep(view: JobView): number {
-  return view.get('loss')?.points.at(-1)?.step ?? 0;
+/** On a GPU the rest of the process is in host memory, whether or not anything is offloaded there. */
+function tiersShown(view: JobView, other: boolean): readonly Tier[] {
+  const tiers = view.tiers();
+  return TIERS.filter((tier) => tiers.includes(tier) || (tier === 'host' && other && !view.onCpu.value));
 }
 
-function useEscape(act: () => void): void {
-  const latest = useSignal(act);
-  latest.value = act;
-  useEffect(() => {
-    const onKey = (event: KeyboardEvent): void => {
-      if (event.key === 'Escape' && !document.querySelector('dialog[open]')) latest.peek()();
-    };
-    addEventListener('keydown', onKey);
-    return () => removeEventListener('keydown', onKey);
-  }, []);
+function lastStep(view: JobView): number {
+  return view.get('loss')?.points.at(-1)?.step ?? 0;
 }
