@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -45,14 +46,14 @@ def client(service: LocalService) -> Iterator[ElastaneClient]:
 OpenTab = Callable[..., Tab]
 
 
-@pytest.fixture
-def open_tab(chromium: Browser, service: LocalService) -> Iterator[OpenTab]:
-    """A fresh tab. At the end of the test: nothing was asked outside the origin, nothing went wrong on the console."""
+@contextmanager
+def opening(chromium: Browser, url: str) -> Iterator[OpenTab]:
+    """Fresh tabs. At the end: nothing was asked outside the origin, nothing went wrong on the console."""
     tabs: list[Tab] = []
 
     def opened(**options: Any) -> Tab:
         context = chromium.new_context(**{"viewport": {"width": 1400, "height": 1000}, **options})
-        tabs.append(Tab(context.new_page(), service.url))
+        tabs.append(Tab(context.new_page(), url))
         return tabs[-1]
 
     yield opened
@@ -60,6 +61,12 @@ def open_tab(chromium: Browser, service: LocalService) -> Iterator[OpenTab]:
         tab.page.context.close()
     assert [tab.strangers for tab in tabs if tab.strangers] == []
     assert [tab.errors for tab in tabs if tab.errors] == []
+
+
+@pytest.fixture
+def open_tab(chromium: Browser, service: LocalService) -> Iterator[OpenTab]:
+    with opening(chromium, service.url) as opened:
+        yield opened
 
 
 @pytest.fixture

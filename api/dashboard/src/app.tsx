@@ -14,6 +14,7 @@ import { Notices } from './part/notices';
 import { SignOut } from './part/signin';
 import { Empty } from './part/views';
 import { place } from './store/place';
+import { denied } from './store/session';
 import { isDark, theme, themeVersion, toggleTheme } from './store/theme';
 
 const LINKS = [
@@ -52,9 +53,11 @@ export function App() {
           <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick={() => (helpOpen.value = true)}>
             ?
           </button>
-          <a class="button primary" href={hashOf({ page: 'submit' })}>
-            New job
-          </a>
+          {denied('submit') === null && (
+            <a class="button primary" href={hashOf({ page: 'submit' })}>
+              New job
+            </a>
+          )}
         </div>
       </header>
       <main id="main" tabIndex={-1}>

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { effectOfDelete, effectOfEnd, effectOfResume, effectOfScale, type Effect, type Known } from '../src/domain/effect';
+import { effectOfDelete, effectOfEnd, effectOfMany, effectOfResume, effectOfScale, type Effect, type Known } from '../src/domain/effect';
 import type { Checkpoint } from '../src/wire/checkpoint';
 import type { Explanation, Job } from '../src/wire/job';
 import type { PlanChoice } from '../src/wire/plan';
@@ -52,5 +52,9 @@ describe('the effect of an action', () => {
       'Goes on from: step 120',
       'CPU slots: 2 more, but only 1 of 4 are free: the rest follows when others give back',
     ]));
+  it('on several is that on all of them together', () => {
+    expect(said(effectOfMany([job, job], 'cancel'))).toEqual(['Workers given back: 4', 'Steps lost: those after the newest checkpoint of each']);
+    expect(said(effectOfMany([job, job], 'resume'))).toEqual(['Workers they ask for, at least: 2']);
+  });
   it('of a deletion is what goes with it', () => expect(said(effectOfDelete({ ...nothing, checkpoints: [checkpoint(1), checkpoint(2)] }))).toEqual(['Checkpoints removed: 2, 2.00 MiB']));
 });

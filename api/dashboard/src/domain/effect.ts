@@ -71,6 +71,14 @@ export function effectOfEnd(job: Job, action: 'pause' | 'cancel', known: Known):
   return lines;
 }
 
+/** One action on several jobs: who changes, and what that gives or takes. */
+export function effectOfMany(jobs: readonly Job[], action: 'pause' | 'resume' | 'cancel'): Effect[] {
+  const workers = jobs.reduce((sum, job) => sum + job.workers.actual, 0);
+  if (action === 'resume') return [{ what: 'Workers they ask for, at least', to: whole(jobs.reduce((sum, job) => sum + job.workers.min, 0)) }];
+  const lost = action === 'pause' ? 'none: each saves a checkpoint first' : 'those after the newest checkpoint of each';
+  return [{ what: 'Workers given back', to: whole(workers) }, { what: 'Steps lost', to: lost }];
+}
+
 function unsaved(job: Job, saved: number): string {
   const steps = Math.max(0, job.step - saved);
   const step = stepSeconds(job);

@@ -3,7 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { nudge } from '../store/feed';
 import { sayProblem } from '../store/notice';
-import { enter, leave, lookWhoIsIn, session } from '../store/session';
+import { enter, leave, session } from '../store/session';
 import { asProblem, type Problem } from '../wire/problem';
 
 export function SignIn({ done }: { done(): void }) {
@@ -57,5 +57,3 @@ export function SignOut() {
     </button>
   );
 }
-
-void lookWhoIsIn();

@@ -6,7 +6,8 @@ import type { Schemas } from '../domain/schema';
 import type { JobSpec } from '../wire/job';
 import type { DryRun } from '../wire/plan';
 import { asProblem, type FieldProblem, type Problem } from '../wire/problem';
-import { dryRun, getJob, getOpenApi } from '../wire/rest';
+import { dryRun, getJob, getOpenApi, makePlan } from '../wire/rest';
+import { denied, known } from './session';
 
 const QUIET_MS = 300;
 
@@ -61,11 +62,18 @@ export class Planner {
     return this.problem.value?.errors.find((e) => e.field === path || e.field.startsWith(`${path}.`));
   }
 
+  /** Who may not submit is not asked whether the service would accept it, and sees the plan all the same. */
+  private async answered(): Promise<DryRun> {
+    await known;
+    const spec = this.spec.value;
+    return denied('submit') === null ? dryRun(spec) : { dry_run: true, plan: await makePlan(spec), report: {} };
+  }
+
   private async ask(): Promise<void> {
     const ticket = ++this.ticket;
     this.asking.value = true;
     try {
-      const answer = await dryRun(this.spec.value);
+      const answer = await this.answered();
       if (ticket !== this.ticket) return;
       this.answer.value = answer;
       this.problem.value = null;

@@ -1,5 +1,7 @@
 /** The cluster as the API says it. */
 
+import type { Worker } from './job';
+
 export interface ClusterNode {
   id: string;
   address: string;
@@ -9,6 +11,15 @@ export interface ClusterNode {
   accelerator: string | null;
 }
 
+export interface SlotUse {
+  job_id: string;
+  name: string | null;
+  slots: number;
+  workers: number;
+  /** Of the present generation, by rank. */
+  members: Worker[];
+}
+
 export interface Cluster {
   nodes: ClusterNode[];
   slot_kind: 'gpu' | 'cpu';
@@ -16,6 +27,8 @@ export interface Cluster {
   slots_free: number;
   /** What the autoscaler may reach. */
   max_slots: number;
-  used: { job_id: string; name: string | null; slots: number; workers: number }[];
+  used: SlotUse[];
   pending: { job_id: string; name: string | null; slots: number; reason: string }[];
+  /** Of the keys that have one. */
+  quotas: { key_id: string; name: string; slots: number; quota_slots: number }[];
 }

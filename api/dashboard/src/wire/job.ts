@@ -87,6 +87,8 @@ export interface Worker {
   node: string | null;
   device: string | null;
   state: string;
+  /** The rank whose worker keeps a copy of its shard in memory. */
+  buddy?: number | null;
 }
 
 /** Why a job has the workers it has. */

@@ -2,15 +2,21 @@
 
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
+import { ranksOn } from '../../domain/buddies';
 import { bytes, text } from '../../domain/format';
+import type { JobChange } from '../../domain/jobchange';
 import { jobHash } from '../../domain/route';
 import { Fault, Loading } from '../../part/views';
 import { follow } from '../../store/feed';
 import type { Cluster } from '../../wire/cluster';
+import { titleOf } from '../../wire/job';
 import { asProblem, type Problem } from '../../wire/problem';
 import { getCluster } from '../../wire/rest';
+import { Members } from './members';
 
 const AGAIN_MS = 5_000;
+/** Changes that come together, as of many jobs at once, are one question. */
+const SOON_MS = 500;
 
 export function ClusterPage() {
   const cluster = useSignal<Cluster | null>(null);
@@ -26,9 +32,21 @@ export function ClusterPage() {
   useEffect(() => {
     document.title = 'Cluster · Elastane';
     const nothing = (): void => undefined;
-    const stop = follow(null, { refetch: () => void load(), job: () => void load(), event: nothing, samples: nothing });
-    const timer = setInterval(() => void load(), AGAIN_MS);
+    let asked: ReturnType<typeof setTimeout> | undefined;
+    const soon = (): void => {
+      asked ??= setTimeout(() => ((asked = undefined), void load()), SOON_MS);
+    };
+    const shapes = new Map<string, string>();
+    const onJob = ({ id, state, workers }: JobChange): void => {
+      const shape = JSON.stringify([state, workers]);
+      // Each step is told; the slots change with the state and the workers alone.
+      if (shapes.get(id) !== shape) soon();
+      shapes.set(id, shape);
+    };
+    const stop = follow(null, { refetch: () => void load(), job: onJob, event: nothing, samples: nothing });
+    const timer = setInterval(() => document.hidden || void load(), AGAIN_MS);
     return () => {
+      clearTimeout(asked);
       clearInterval(timer);
       stop();
     };
@@ -56,7 +74,9 @@ export function ClusterPage() {
       </div>
       <Slots cluster={found} />
       <Waiting cluster={found} />
+      <Members uses={found.used} />
       <Nodes cluster={found} />
+      <Quotas cluster={found} />
     </section>
   );
 }
@@ -93,7 +113,7 @@ function Slots({ cluster }: { cluster: Cluster }) {
   );
 }
 
-const nameOf = (use: { job_id: string; name: string | null }): string => use.name ?? `job ${use.job_id.slice(-8)}`;
+const nameOf = (use: { job_id: string; name: string | null }): string => titleOf({ id: use.job_id, name: use.name });
 
 function Waiting({ cluster }: { cluster: Cluster }) {
   return (
@@ -113,7 +133,28 @@ function Waiting({ cluster }: { cluster: Cluster }) {
   );
 }
 
+/** What the jobs of a key hold together, of what they may. */
+function Quotas({ cluster }: { cluster: Cluster }) {
+  if (!cluster.quotas.length) return null;
+  return (
+    <section class="panel" aria-labelledby="quotas-title">
+      <h2 id="quotas-title">Quotas</h2>
+      <ul class="holders">
+        {cluster.quotas.map((quota) => (
+          <li key={quota.key_id}>
+            {quota.name}
+            <small>
+              {quota.slots} of {quota.quota_slots} slots held
+            </small>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 function Nodes({ cluster }: { cluster: Cluster }) {
+  const uses = cluster.used.map((use) => ({ name: nameOf(use), members: use.members }));
   return (
     <section class="panel" aria-labelledby="nodes-title">
       <h2 id="nodes-title">Nodes</h2>
@@ -124,6 +165,7 @@ function Nodes({ cluster }: { cluster: Cluster }) {
               <th>Address</th>
               <th>State</th>
               <th class="num">Slots</th>
+              <th>Ranks here</th>
               <th class="num">Memory</th>
               <th>Accelerator</th>
               <th>Id</th>
@@ -140,6 +182,7 @@ function Nodes({ cluster }: { cluster: Cluster }) {
                   </span>
                 </td>
                 <td class="num">{node.slots}</td>
+                <td>{ranksOn(node.address, uses).join('; ') || '–'}</td>
                 <td class="num">{text(bytes(node.memory_bytes))}</td>
                 <td>{node.accelerator ?? '–'}</td>
                 <td>

@@ -4,6 +4,7 @@ import { bytes, duration, text, whole } from '../../domain/format';
 import { hashOf } from '../../domain/route';
 import { Moment } from '../../part/moment';
 import type { CheckpointList } from '../../store/checkpoints';
+import { denied } from '../../store/session';
 import type { Checkpoint, Verified } from '../../wire/checkpoint';
 import type { Asked } from './checkpointdialog';
 
@@ -17,7 +18,6 @@ export interface RowProps {
 
 export function CheckpointRow({ one, list, needed, ask }: RowProps) {
   const busy = list.busy.value.has(one.step);
-  const start = hashOf({ page: 'submit' }, { from: list.jobId, start: `${list.jobId}@${one.step}` });
   return (
     <tr data-checkpoint={one.step} aria-busy={busy}>
       <td class="num">
@@ -34,30 +34,41 @@ export function CheckpointRow({ one, list, needed, ask }: RowProps) {
       </td>
       <td>
         <span class="actions row-actions">
-          <button type="button" class="button" disabled={busy} onClick={() => void list.verify(one.step)}>
-            Verify
-          </button>
-          <button type="button" class="button" disabled={busy} aria-pressed={one.pinned} onClick={() => void list.pin(one.step, !one.pinned)}>
-            {one.pinned ? 'Unpin' : 'Pin'}
-          </button>
           <button type="button" class="button" onClick={() => ask('export')}>
             Export…
           </button>
-          <a class="button" href={start}>
-            Start from…
-          </a>
-          <button
-            type="button"
-            class="button danger-text"
-            disabled={busy || needed}
-            title={needed ? 'The job would go on from this one' : undefined}
-            onClick={() => ask('delete')}
-          >
-            Delete…
-          </button>
+          {denied('submit') === null && <Changes one={one} list={list} needed={needed} ask={ask} />}
         </span>
       </td>
     </tr>
+  );
+}
+
+/** What asks for more than reading. */
+function Changes({ one, list, needed, ask }: RowProps) {
+  const busy = list.busy.value.has(one.step);
+  const start = hashOf({ page: 'submit' }, { from: list.jobId, start: `${list.jobId}@${one.step}` });
+  return (
+    <>
+      <button type="button" class="button" disabled={busy} onClick={() => void list.verify(one.step)}>
+        Verify
+      </button>
+      <button type="button" class="button" disabled={busy} aria-pressed={one.pinned} onClick={() => void list.pin(one.step, !one.pinned)}>
+        {one.pinned ? 'Unpin' : 'Pin'}
+      </button>
+      <a class="button" href={start}>
+        Start from…
+      </a>
+      <button
+        type="button"
+        class="button danger-text"
+        disabled={busy || needed}
+        title={needed ? 'The job would go on from this one' : undefined}
+        onClick={() => ask('delete')}
+      >
+        Delete…
+      </button>
+    </>
   );
 }
 

@@ -2,6 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
+import { Permit } from '../../part/permit';
 import type { JobView } from '../../store/jobview';
 import { CheckpointList } from '../../store/checkpoints';
 import { isEnded } from '../../wire/job';
@@ -20,9 +21,11 @@ export function CheckpointsPanel({ view }: { view: JobView }) {
     <section class="panel" aria-labelledby="checkpoints-title">
       <div class="panel-head">
         <h2 id="checkpoints-title">Checkpoints</h2>
-        <button type="button" class="button" disabled={job?.state !== 'running'} onClick={() => list.take()}>
-          Take one now
-        </button>
+        <Permit>
+          <button type="button" class="button" disabled={job?.state !== 'running'} onClick={() => list.take()}>
+            Take one now
+          </button>
+        </Permit>
       </div>
       {items?.length === 0 && <p class="hint">None is kept yet.</p>}
       {items && items.length > 0 && (

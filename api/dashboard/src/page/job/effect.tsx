@@ -1,8 +1,8 @@
-/** The effect of an action as lines of a dialog. */
+/** What is found out before the effect of an action is said. */
 
 import { useSignal, type ReadonlySignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
-import type { Effect, Known } from '../../domain/effect';
+import type { Known } from '../../domain/effect';
 import { explainJob, getCheckpoints, getCluster } from '../../wire/rest';
 
 /** What the service says of the job and its neighbours when the dialog opens; null where it does not answer. */
@@ -16,25 +16,4 @@ export function useKnown(jobId: string): ReadonlySignal<Known> {
     getCluster().then((cluster) => learn({ pending: cluster.pending }), nothing);
   }, [jobId]);
   return known;
-}
-
-export function EffectLines({ lines }: { lines: readonly Effect[] }) {
-  return (
-    <dl class="effect" aria-live="polite">
-      {lines.map((line) => (
-        <div key={line.what}>
-          <dt>{line.what}</dt>
-          <dd>
-            {line.from === undefined ? (
-              line.to
-            ) : (
-              <>
-                {line.from} → <b>{line.to}</b>
-              </>
-            )}
-          </dd>
-        </div>
-      ))}
-    </dl>
-  );
 }

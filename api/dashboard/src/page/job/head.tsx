@@ -7,12 +7,14 @@ import { modelLabel } from '../../domain/jobfilter';
 import { hashOf } from '../../domain/route';
 import { StateBadge } from '../../part/badge';
 import { Dialog } from '../../part/dialog';
+import { EffectLines } from '../../part/effectlines';
+import { Permit } from '../../part/permit';
 import type { JobView } from '../../store/jobview';
 import { say, sayProblem } from '../../store/notice';
 import { go } from '../../store/place';
 import { isEnded, titleOf, type Job } from '../../wire/job';
 import { actOnJob, deleteJob, type Verb } from '../../wire/rest';
-import { EffectLines, useKnown } from './effect';
+import { useKnown } from './effect';
 import { ScaleDialog } from './scale';
 
 type Action = Verb | 'delete';
@@ -43,14 +45,16 @@ export function JobHead({ job, view }: { job: Job; view: JobView }) {
         </p>
       </div>
       <div class="actions" role="group" aria-label="Actions">
-        {legal(job).map((action) => (
-          <button key={action} type="button" class={action === 'cancel' || action === 'delete' ? 'button danger-text' : 'button'} onClick={() => (asked.value = action)}>
-            {capital(action)}
-          </button>
-        ))}
-        <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
-          Run again…
-        </a>
+        <Permit>
+          {legal(job).map((action) => (
+            <button key={action} type="button" class={action === 'cancel' || action === 'delete' ? 'button danger-text' : 'button'} onClick={() => (asked.value = action)}>
+              {capital(action)}
+            </button>
+          ))}
+          <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
+            Run again…
+          </a>
+        </Permit>
       </div>
       {asked.value === 'scale' && <ScaleDialog job={job} view={view} onClose={close} />}
       {asked.value !== null && asked.value !== 'scale' && <ActionDialog job={job} action={asked.value} onClose={close} />}

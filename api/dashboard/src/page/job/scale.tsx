@@ -3,11 +3,12 @@
 import { useSignal } from '@preact/signals';
 import { effectOfScale } from '../../domain/effect';
 import { Dialog } from '../../part/dialog';
+import { EffectLines } from '../../part/effectlines';
 import type { JobView } from '../../store/jobview';
 import { say, sayProblem } from '../../store/notice';
 import { titleOf, type Job } from '../../wire/job';
 import { scaleJob } from '../../wire/rest';
-import { EffectLines, useKnown } from './effect';
+import { useKnown } from './effect';
 
 export function ScaleDialog({ job, view, onClose }: { job: Job; view: JobView; onClose(): void }) {
   const known = useKnown(job.id);

@@ -2,6 +2,7 @@
 
 import { hashOf } from '../../domain/route';
 import { copy } from '../../part/copy';
+import { denied } from '../../store/session';
 import type { Job } from '../../wire/job';
 
 export function SpecPanel({ job }: { job: Job }) {
@@ -14,9 +15,11 @@ export function SpecPanel({ job }: { job: Job }) {
           <button type="button" class="button" onClick={() => copy(json, 'Spec')}>
             Copy
           </button>
-          <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
-            Run again with changes
-          </a>
+          {denied('submit') === null && (
+            <a class="button" href={hashOf({ page: 'submit' }, { from: job.id })}>
+              Run again with changes
+            </a>
+          )}
         </span>
       </div>
       <pre class="spec" tabIndex={0} aria-label="Spec as JSON">

@@ -1,24 +1,24 @@
 /** What happened, newest first. A line under the pointer is shown on every chart. */
 
-import { useSignal } from '@preact/signals';
 import { pointedStep } from '../../chart/cursor';
 import { kindOf, longTexts, nameOf, sentence, toneOf } from '../../domain/marker';
 import { jobHash } from '../../domain/route';
 import { Moment } from '../../part/moment';
 import type { JobView } from '../../store/jobview';
+import { place, setQuery } from '../../store/place';
 import type { JobEvent } from '../../wire/job';
 
 export function Timeline({ view, newest }: { view: JobView; newest?: number }) {
-  const kind = useSignal('');
+  const kind = place.value.query['kind'] ?? '';
   const events = view.events.value;
   const kinds = [...new Set(events.map((event) => event.kind))].sort();
-  const wanted = events.filter((event) => kind.value === '' || event.kind === kind.value).reverse();
+  const wanted = events.filter((event) => kind === '' || event.kind === kind).reverse();
   const shown = newest === undefined ? wanted : wanted.slice(0, newest);
   return (
     <section class="panel" aria-labelledby="timeline-title">
       <div class="panel-head">
         <h2 id="timeline-title">Timeline</h2>
-        <select aria-label="Kind of event" value={kind.value} onChange={(e) => (kind.value = e.currentTarget.value)}>
+        <select aria-label="Kind of event" value={kind} onChange={(e) => setQuery({ kind: e.currentTarget.value || null })}>
           <option value="">all kinds</option>
           {kinds.map((k) => (
             <option key={k} value={k}>
@@ -35,7 +35,7 @@ export function Timeline({ view, newest }: { view: JobView; newest?: number }) {
       </ol>
       {shown.length < wanted.length && (
         <p class="hint">
-          {shown.length} of {wanted.length} · <a href={jobHash(view.id, { tab: 'timeline' })}>show all</a>
+          {shown.length} of {wanted.length} · <a href={jobHash(view.id, { ...place.value.query, tab: 'timeline' })}>show all</a>
         </p>
       )}
     </section>

@@ -22,6 +22,7 @@ export function WorkersPanel({ view }: { view: JobView }) {
                 <th>Node</th>
                 <th>Device</th>
                 <th class="num">Process</th>
+                <th>Copy of its shard</th>
               </tr>
             </thead>
             <tbody>
@@ -34,6 +35,7 @@ export function WorkersPanel({ view }: { view: JobView }) {
                   <td>{worker.node ?? '–'}</td>
                   <td>{worker.device ?? '–'}</td>
                   <td class="num">{worker.pid ?? '–'}</td>
+                  <td>{worker.buddy == null ? '–' : `rank ${worker.buddy}`}</td>
                 </tr>
               ))}
             </tbody>

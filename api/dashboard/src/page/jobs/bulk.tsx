@@ -1,9 +1,12 @@
 /** One action on all ticked jobs, each asked by itself; what is refused is said and changes nothing for the others. */
 
 import { useSignal } from '@preact/signals';
+import { effectOfMany } from '../../domain/effect';
 import { capital } from '../../domain/format';
 import { hashOf } from '../../domain/route';
 import { Dialog } from '../../part/dialog';
+import { EffectLines } from '../../part/effectlines';
+import { Permit } from '../../part/permit';
 import type { JobList } from '../../store/joblist';
 import { say, sayProblem } from '../../store/notice';
 import { isEnded, titleOf, type Job } from '../../wire/job';
@@ -26,11 +29,13 @@ export function BulkBar({ list }: { list: JobList }) {
     <div class="bulk" role="region" aria-label="Chosen jobs">
       <b>{chosen.value.size} chosen</b>
       <span>{jobs.length} not ended</span>
-      {(['pause', 'resume', 'cancel'] as const).map((verb) => (
-        <button key={verb} type="button" class="button" disabled={!jobs.length} onClick={() => (asking.value = verb)}>
-          {capital(verb)}
-        </button>
-      ))}
+      <Permit>
+        {(['pause', 'resume', 'cancel'] as const).map((verb) => (
+          <button key={verb} type="button" class="button" disabled={!jobs.length} onClick={() => (asking.value = verb)}>
+            {capital(verb)}
+          </button>
+        ))}
+      </Permit>
       <a class="button" href={hashOf({ page: 'compare' }, { jobs: [...chosen.value].join(',') })}>
         Compare
       </a>
@@ -54,6 +59,7 @@ export function BulkBar({ list }: { list: JobList }) {
             ))}
             {jobs.length > 12 && <li>and {jobs.length - 12} more</li>}
           </ul>
+          <EffectLines lines={effectOfMany(jobs, asking.value)} />
         </Dialog>
       )}
     </div>

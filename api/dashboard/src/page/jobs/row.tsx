@@ -2,7 +2,7 @@
 
 import type { ReadonlySignal } from '@preact/signals';
 import { Sparkline } from '../../chart/sparkline';
-import { ago, bytes, figure, roughly, secondsBetween, text, tokensRate, whole } from '../../domain/format';
+import { ago, bytes, figure, roughly, secondsBetween, text, tokensRate, utc, whole } from '../../domain/format';
 import { capacityOf } from '../../domain/capacity';
 import { modelLabel } from '../../domain/jobfilter';
 import { isPresent, largest, stacksOf } from '../../domain/memory';
@@ -55,7 +55,7 @@ export function JobRow({ job, index, curve, capacity }: { job: Job; index: numbe
         {job.priority}
       </div>
       <div role="cell" class="c-created num">
-        <span title={job.created_at}>{ago(Math.max(0, secondsBetween(job.created_at, now.value) ?? 0))}</span>
+        <span title={utc(job.created_at)}>{ago(Math.max(0, secondsBetween(job.created_at, now.value) ?? 0))}</span>
         <small>{ran(job)}</small>
       </div>
     </div>

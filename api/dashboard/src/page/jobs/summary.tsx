@@ -32,6 +32,7 @@ export function Summary({ list }: { list: JobList }) {
           <Amount of={tokensRate(rate)} />
         </dd>
       </div>
+      {list.hasMore.value && <small class="hint">of the {jobs.length} newest</small>}
     </dl>
   );
 }

@@ -4,10 +4,11 @@ import { useSignal, useSignalEffect } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { parseSpec } from '../../domain/draft';
 import { jobHash } from '../../domain/route';
+import { Permit } from '../../part/permit';
 import { say } from '../../store/notice';
 import { go, place, setQuery } from '../../store/place';
 import { Planner } from '../../store/planner';
-import { asProblem } from '../../wire/problem';
+import { asProblem, type Problem } from '../../wire/problem';
 import { submitJob } from '../../wire/rest';
 import { SpecForm } from './form';
 import { PlanView } from './plan';
@@ -73,12 +74,20 @@ function SubmitRow({ planner }: { planner: Planner }) {
   const problem = planner.problem.value;
   return (
     <div class="submit-row">
-      <button type="button" class="button primary" disabled={busy.value || (problem !== null && problem.status === 422)} onClick={() => void submit()}>
-        {busy.value ? 'Submitting…' : 'Submit job'}
-      </button>
-      <span class="hint" role="status">
-        {problem ? `${problem.errors.length || 1} thing${problem.errors.length > 1 ? 's' : ''} to mend` : planner.asking.value ? 'checking…' : 'the service accepts this'}
-      </span>
+      <Permit>
+        <button type="button" class="button primary" disabled={busy.value || (problem !== null && problem.status === 422)} onClick={() => void submit()}>
+          {busy.value ? 'Submitting…' : 'Submit job'}
+        </button>
+        <span class="hint" role="status">
+          {problem ? verdict(problem) : planner.asking.value ? 'checking…' : 'the service accepts this'}
+        </span>
+      </Permit>
     </div>
   );
+}
+
+function verdict(problem: Problem): string {
+  if (problem.status !== 422) return problem.title;
+  const many = problem.errors.length || 1;
+  return `${many} thing${many > 1 ? 's' : ''} to mend`;
 }

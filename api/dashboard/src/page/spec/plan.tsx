@@ -4,6 +4,7 @@ import { bytes, short, text } from '../../domain/format';
 import { KIND_LABEL, MEMORY_KINDS } from '../../domain/memory';
 import { accelerators, bytesOn, offloadsOf, otherTiers, partsOn, sizesOf, smallestThatHolds, stagesOf } from '../../domain/planparts';
 import { withValue } from '../../domain/draft';
+import { SignIn } from '../../part/signin';
 import type { Planner } from '../../store/planner';
 import type { Plan, PlanChoice } from '../../wire/plan';
 
@@ -27,7 +28,8 @@ function Problems({ planner }: { planner: Planner }) {
   return (
     <div class="panel problems" role="alert">
       <h2>{problem.title}</h2>
-      {problem.errors.length === 0 && <p>{problem.detail}</p>}
+      {problem.notPermitted && <SignIn done={() => planner.change(planner.spec.value)} />}
+      {problem.errors.length === 0 && !problem.notPermitted && <p>{problem.detail}</p>}
       <ul>
         {problem.errors.map((e) => (
           <li key={e.field}>
