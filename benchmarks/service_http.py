@@ -37,7 +37,7 @@ from service.domain.key import secret_hash
 SPEC: dict[str, Any] = {"model": "gpt-tiny", "workers": 16}
 AT_ONCE, EACH, ROUNDS = 8, 200, 5
 PAGES, STREAMS, NOTICES = 60, 50, 40
-POINTS, HISTORY = 1_000_000, 10_000
+POINTS, SPIKE, HISTORY = 1_000_000, 777_777, 10_000
 Figures = dict[str, float]
 
 
@@ -71,18 +71,22 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def both(folder: Path) -> Iterator[tuple[Running, Running]]:
-    """(ours, bare). Ours has a cluster that never answers: what is submitted waits."""
-    ours, bare = free_port(), free_port()
+def alone(folder: Path) -> Iterator[Running]:
+    """Ours, with a cluster that never answers: what is submitted waits."""
+    port = free_port()
     # `env` gives the service its setting: nothing here reads or writes the environment of this process.
-    serve = [sys.executable, "-m", "api.cli.main", "serve", "--port", str(ours), "--home", str(folder / "home")]
+    serve = [sys.executable, "-m", "api.cli.main", "serve", "--port", str(port), "--home", str(folder / "home")]
     command = ["env", "ELASTANE_RAY_ADDRESS=http://127.0.0.1:9", *serve]
-    url = f"sqlite:///{folder}/bare.db"
-    peer = [sys.executable, "-m", "benchmarks.bare_insert", url, str(bare)]
-    with (
-        started(command, f"http://127.0.0.1:{ours}", f"sqlite:///{folder}/home/elastane.db") as one,
-        started(peer, f"http://127.0.0.1:{bare}", url) as other,
-    ):
+    with started(command, f"http://127.0.0.1:{port}", f"sqlite:///{folder}/home/elastane.db") as running:
+        yield running
+
+
+@contextlib.contextmanager
+def both(folder: Path) -> Iterator[tuple[Running, Running]]:
+    """(ours, bare)."""
+    port, url = free_port(), f"sqlite:///{folder}/bare.db"
+    peer = [sys.executable, "-m", "benchmarks.bare_insert", url, str(port)]
+    with alone(folder) as one, started(peer, f"http://127.0.0.1:{port}", url) as other:
         yield one, other
 
 
@@ -183,16 +187,17 @@ def _beat(job_id: str, name: str, number: int, samples: int) -> dict[str, Any]:
     }
 
 
-async def lengthen(url: str, job_id: str) -> None:
-    """A series of POINTS points, with a spike in it."""
+async def lengthen(url: str, job_id: str, *, name: str = "loss", rank: int = -1) -> None:
+    """A series of POINTS points, with a spike in it. Rank -1: the group's."""
     database = SqlDatabase(url)
     insert = sa.text(
         "INSERT INTO samples (job_id, name, rank, generation, step, value, at) "
         "WITH RECURSIVE counted(step) AS (SELECT 1 UNION ALL SELECT step + 1 FROM counted WHERE step < :points) "
-        "SELECT :job_id, 'loss', -1, 1, step, CASE step WHEN 777777 THEN 1000.0 ELSE 1.0 END, 0 FROM counted"
+        "SELECT :job_id, :name, :rank, 1, step, CASE step WHEN :spike THEN 1000.0 ELSE 1.0 END, 0 FROM counted"
     )
+    values = {"points": POINTS, "spike": SPIKE, "job_id": job_id, "name": name, "rank": rank}
     async with database._writer.begin() as connection:
-        await connection.execute(insert, {"points": POINTS, "job_id": job_id})
+        await connection.execute(insert, values)
     await database.close()
 
 
