@@ -19,7 +19,11 @@ class PlanChoice(Shape):
     states_bytes: int
     total_bytes: int
     elements_per_step: int = Field(description="moved per step and rank, counted as the ZeRO paper counts")
+    bytes_per_step: int = Field(description="of them, that a rank sends")
     fits: bool | None = Field(description="null: the memory of a worker is not known")
+    step_s: float | None = Field(
+        description="estimated by the rates of the workers' accelerator, or by the newest job that was alike"
+    )
     note: str
 
 
@@ -51,10 +55,14 @@ class Plan(Shape):
     numel: int
     unit_numels: dict[str, int]
     micro_batches: int
-    capacity_bytes: int | None
+    capacity_bytes: int | None = Field(description="memory of a worker's device; null: not known")
+    host_capacity_bytes: int | None = Field(description="of the host's memory, beside an accelerator's own")
     choices: list[PlanChoice]
     recommendation: Recommendation
     outlooks: list[Outlook]
+    activations_bytes: dict[str, int] = Field(
+        description="what one micro-batch needs at most: plain, checkpointed; empty: it could not be traced"
+    )
 
 
 class KeyFate(Shape):

@@ -71,6 +71,7 @@ class RankMemory(Shape):
     )
     host_bytes: int | None = Field(None, description="of the states, what is offloaded to host memory")
     nvme_bytes: int | None = Field(None, description="of the states, what is offloaded to a disk")
+    capacity_bytes: int | None = Field(None, description="of its accelerator; null on CPUs")
 
 
 class Memory(Shape):
@@ -286,8 +287,9 @@ class Node(Shape):
     address: str
     alive: bool
     slots: int
-    memory_bytes: int | None
+    memory_bytes: int | None = Field(description="of the host")
     accelerator: str | None
+    accelerator_memory_bytes: int | None = Field(description="of one of its accelerators")
 
 
 class SlotUse(Shape):

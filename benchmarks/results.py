@@ -32,6 +32,13 @@ def commit() -> str | None:
     return run.stdout.strip() or None
 
 
+def read(name: str) -> dict[str, Any] | None:
+    """What the last run of a benchmark left; None where it has left nothing."""
+    path = FOLDER / f"{name}.json"
+    document: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return document
+
+
 def write(name: str, *, settings: Mapping[str, Any], figures: Mapping[str, Any]) -> Path:
     """`results/NAME.json`, replacing the former one."""
     FOLDER.mkdir(exist_ok=True)

@@ -96,7 +96,7 @@ class Attempts:
             slot_kind=self.settings.slot_kind,
             lost=self._lost(job),
             profile=room.profile_of(job.spec),
-            capacity_bytes=room.capacity_bytes,
+            memory=room.memory,
             has_disk=room.has_disk,
         )
 

@@ -91,12 +91,14 @@ class Jobs:
         settled = settle(parsed.spec, await self._source(parsed.spec))
         spec = settled.spec
         present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
+        memory = await self.plans.worker_memory(spec)
+        # What a worker on CPUs did not ask for binds nobody; an accelerator's memory does.
         asks = bool(parsed.wishes) or spec.stage == "auto" or spec.resources.memory_gb is not None
-        capacity = await self.plans.worker_memory_bytes(spec) if asks else None
+        asks = asks or (memory is not None and memory.apart)
         decision = admit(
             spec,
             file_exists=present.__getitem__ if present is not None else None,
-            capacity_bytes=capacity,
+            memory=memory if asks else None,
             shape=await self.plans.shape(spec),
             machine=await self.plans.facts() if self.embedded else None,
             names_paths=not self.embedded,

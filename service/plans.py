@@ -10,20 +10,22 @@ from functools import partial
 from service.descriptions import Descriptions, runs_code
 from service.domain.accelerator import outlooks
 from service.domain.admission import admit, config_of
-from service.domain.choice import OFFLOAD, ProfileOf, Room
+from service.domain.choice import OFFLOAD, ProfileOf, Room, activations
 from service.domain.cluster import ClusterFacts
 from service.domain.dsreading import Import
 from service.domain.errors import Forbidden, Problem, SpecRefused, ToolUnavailable, Unavailable
-from service.domain.experience import learnt
+from service.domain.experience import device_bytes, learnt
 from service.domain.hf_shape import shape_in
 from service.domain.job import Job
 from service.domain.key import Scope
+from service.domain.pace import paced
 from service.domain.parsing import parse, parse_config
 from service.domain.plan import Plan
 from service.domain.planning import plan_spec
 from service.domain.presets import Shape
 from service.domain.profile import Profile, described, profile_of, shape_of
 from service.domain.spec import JobSpec
+from service.domain.worker_memory import WorkerMemory, computes_on_gpu, memory_of_worker
 from service.ports import Capacity, Database, Files
 
 # Of so many jobs the newest that is alike is looked for.
@@ -50,26 +52,33 @@ class Plans:
         spec = parsed.spec
         if runs_code(spec) and not may_run_code:
             raise Forbidden(needs=Scope.SUBMIT, has=[Scope.READ])
-        profiles = await self.profiles(spec)
-        capacity = await self.worker_memory_bytes(spec)
-        # A plan says what does not fit; nothing is refused for it.
-        unbounded = spec.resources.model_copy(update={"memory_gb": None})
+        profiles, memory = await self.profiles(spec), await self.worker_memory(spec)
         legal = admit(
-            spec.model_copy(update={"resources": unbounded}),
+            spec,
             file_exists=None,
-            capacity_bytes=capacity,
+            memory=memory,
             shape=await self.shape(spec),
             wishes=parsed.wishes - {OFFLOAD},
             profiles=profiles,
+            # A plan says what does not fit; nothing is refused for it.
+            must_fit=False,
         ).spec
-        return _planned(legal, capacity, profiles(legal))
+        return await self._planned(legal, memory, profiles)
 
     async def of(self, spec: JobSpec) -> Plan | None:
         """None where the size of the model cannot be known now."""
-        profile = (await self.known_profiles(spec))(spec)
+        profiles = await self.known_profiles(spec)
+        return None if profiles(spec) is None else await self._planned(spec, await self.worker_memory(spec), profiles)
+
+    async def _planned(self, spec: JobSpec, memory: WorkerMemory | None, profiles: ProfileOf) -> Plan:
+        profile = profiles(spec)
+        plan = plan_spec(spec, memory=memory, profile=profile)
         if profile is None:
-            return None
-        return _planned(spec, await self.worker_memory_bytes(spec), profile)
+            return plan
+        plan = replace(
+            plan, outlooks=outlooks(spec, profile, plan.choices), activations_bytes=activations(spec, profiles)
+        )
+        return paced(plan, spec, profiles, await self.facts(), await self._newest())
 
     async def profiles(self, spec: JobSpec) -> ProfileOf:
         """Sizes of the spec's model at any micro-batch: by formula where its shape is known, else as a process of the
@@ -98,9 +107,11 @@ class Plans:
                 fix = "plan {name: gpt, ...} of about the same size, or submit it: its workers count for themselves"
                 return Problem(field="model", value="...", problem=problem, fix=fix)
             theory = partial(described, description=description)
+        return partial(_learnt, theory=theory, jobs=await self._newest())
+
+    async def _newest(self) -> Sequence[Job]:
         async with self.database.read() as work:
-            jobs = (await work.jobs.page(state=None, name=None, limit=REMEMBERED, cursor=None)).items
-        return partial(_learnt, theory=theory, jobs=jobs)
+            return (await work.jobs.page(state=None, name=None, limit=REMEMBERED, cursor=None)).items
 
     async def shape(self, spec: JobSpec) -> Shape | None:
         """What the spec tells or, for a model in a folder of the workers' machine, its config."""
@@ -120,7 +131,7 @@ class Plans:
             if done and asked.exception() is None:
                 profiles = asked.result()
         has_disk = self.files is not None or spec.offload.path is not None
-        return Room(profile_of=profiles, capacity_bytes=await self.worker_memory_bytes(spec), has_disk=has_disk)
+        return Room(profile_of=profiles, memory=await self.worker_memory(spec), has_disk=has_disk)
 
     async def facts(self) -> ClusterFacts | None:
         """None where no cluster says."""
@@ -129,20 +140,12 @@ class Plans:
         except Unavailable:
             return None
 
-    async def worker_memory_bytes(self, spec: JobSpec) -> int | None:
-        """Of the smallest slot there is, where slots are CPUs, and no more than the spec asks for; None where no
-        cluster says, or where a GPU has a memory of its own."""
+    async def worker_memory(self, spec: JobSpec) -> WorkerMemory | None:
+        """By what the cluster's nodes say, or workers of the newest job that had such; None where neither is known."""
         facts = await self.facts()
-        if facts is None or facts.slot_kind == "gpu":
-            return None
-        known = [node.memory_bytes // node.slots for node in facts.nodes if node.memory_bytes and node.slots]
-        asked = spec.resources.memory_gb
-        return min([*known, *([] if asked is None else [int(asked * 2**30)])], default=None)
-
-
-def _planned(spec: JobSpec, capacity_bytes: int | None, profile: Profile | None) -> Plan:
-    plan = plan_spec(spec, capacity_bytes=capacity_bytes, profile=profile)
-    return plan if profile is None else replace(plan, outlooks=outlooks(spec, profile, plan.choices))
+        on_gpu = computes_on_gpu(spec.resources, None if facts is None else facts.slot_kind)
+        reported = device_bytes(spec, await self._newest()) if on_gpu else None
+        return memory_of_worker(spec.resources, facts, reported_bytes=reported)
 
 
 def _learnt(spec: JobSpec, *, theory: ProfileOf, jobs: Sequence[Job]) -> Profile | None:

@@ -110,10 +110,13 @@ def cluster(context: typer.Context, as_json: AsJson = False) -> None:
         return emit_json(view)
     say(f"{view['slots_free']} of {view['slots']} {view['slot_kind']} slots free; at most {view['max_slots']}")
     rows = [
-        (n["id"], n["address"], "alive" if n["alive"] else "gone", n["slots"], size_text(n.get("memory_bytes")))
+        (
+            *(n["id"], n["address"], "alive" if n["alive"] else "gone", n["slots"], size_text(n.get("memory_bytes"))),
+            *(n.get("accelerator") or "none", size_text(n.get("accelerator_memory_bytes"))),
+        )
         for n in view["nodes"]
     ]
-    print_table(("NODE", "ADDRESS", "STATE", "SLOTS", "MEMORY"), rows)
+    print_table(("NODE", "ADDRESS", "STATE", "SLOTS", "MEMORY", "ACCELERATOR", "EACH"), rows)
     for use in view["used"]:
         say(f"job {use['job_id']} ({use['name'] or 'no name'}): {use['workers']} workers on {use['slots']} slots")
     for quota in view["quotas"]:

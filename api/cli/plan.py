@@ -29,12 +29,15 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
         answer = client.plan(load_spec(spec, set_ or []))
     if as_json:
         return emit_json(answer)
-    capacity = answer.get("capacity_bytes")
-    room = f"; a worker has {size_text(capacity)}" if capacity else ""
+    capacity, host = answer.get("capacity_bytes"), answer.get("host_capacity_bytes")
+    beside = f", and {size_text(host)} of its host" if host else ""
+    room = f"; a worker has {size_text(capacity)}{beside}" if capacity else ""
     say(f"{answer['model']}: {answer['numel']:,} parameters, {answer['micro_batches']} micro-batches per step{room}")
+    for kind, size in answer["activations_bytes"].items():
+        say(f"activations of a micro-batch, {kind}: {size_text(size)}")
     recommended = answer["recommendation"]
     kinds = list(dict.fromkeys(kind for choice in answer["choices"] for kind in choice["bytes_by_kind"]))
-    columns = (*_CHOICE, *(kind.upper() for kind in kinds), "STATES", "TOTAL", "ELEMENTS/STEP", "FITS")
+    columns = (*_CHOICE, *(kind.upper() for kind in kinds), "STATES", "TOTAL", "SENT/STEP", "STEP S", "FITS")
     print_table(columns, _rows(answer["choices"], kinds, recommended))
     print_table(_OUTLOOK, map(_outlook, answer["outlooks"]))
     return say(
@@ -100,5 +103,6 @@ def _rows(choices: list[Json], kinds: list[str], recommended: Json) -> Iterator[
         by_kind = [size_text(sum(choice["bytes_by_kind"].get(kind, {}).values())) for kind in kinds]
         fits = {True: "yes", False: "no", None: "?"}[choice["fits"]]
         columns = [choice["stage"], choice["offload"], choice["workers"], *by_kind]
-        totals = [size_text(choice["states_bytes"]), size_text(choice["total_bytes"])]
-        yield [Text("*" if same else "", style="green"), *columns, *totals, f"{choice['elements_per_step']:,}", fits]
+        totals = [size_text(choice[of]) for of in ("states_bytes", "total_bytes", "bytes_per_step")]
+        step_s = "?" if choice["step_s"] is None else f"{choice['step_s']:.3g}"
+        yield [Text("*" if same else "", style="green"), *columns, *totals, step_s, fits]

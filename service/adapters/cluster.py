@@ -11,6 +11,7 @@ import httpx
 from service.adapters.ray_jobs import auth_headers, dashboard_url
 from service.domain.cluster import ClusterFacts, Node, SlotKind
 from service.domain.errors import ClusterUnavailable
+from service.domain.hardware import memory_named
 
 TIMEOUT_S = 10.0
 
@@ -66,6 +67,7 @@ def _node(row: dict[str, Any], resource: str) -> Node:
         address=str(row.get("node_ip", "")),
         alive=row.get("state") == "ALIVE",
         slots=int(total.get(resource, 0)),
-        memory_bytes=int(total["memory"]) if "memory" in total and resource == "CPU" else None,
+        memory_bytes=int(total["memory"]) if "memory" in total else None,
         accelerator=kinds[0] if kinds else None,
+        accelerator_memory_bytes=memory_named(kinds[0]) if kinds else None,
     )

@@ -206,8 +206,9 @@ class EmbeddedCapacity:
             address="127.0.0.1",
             alive=True,
             slots=self._ray.slots,
-            memory_bytes=sum(gpu.memory_bytes for gpu in gpus) if gpus else _memory_bytes(),
+            memory_bytes=_memory_bytes(),
             accelerator=gpus[0].name if gpus else None,
+            accelerator_memory_bytes=min((gpu.memory_bytes for gpu in gpus), default=None),
         )
         return ClusterFacts(
             nodes=(node,),

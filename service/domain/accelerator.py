@@ -1,56 +1,26 @@
 """What fits on each known accelerator, how fast, and how large a model of the same blocks could be.
 
-Rates are the vendors' own (dense 16-bit matrices; one direction of the link between accelerators of a machine), of
-which `ACHIEVED` is counted on. A step takes 6 operations per parameter and token, 8 with checkpointing, and the traffic
-of the stage beside them: a unit's gather hides behind its computation from F/B tokens per rank on, for operations F and
-two-byte elements B per second (ZeRO-Infinity, Rajbhandari et al. 2021, arXiv:2104.07857, section 4, has the same rule).
+A step takes what its micro-batches have to compute, the traffic of the stage beside it, and the update after both
+(`speed.py`). A unit's gather hides behind its computation from F/B tokens per rank on, for operations F and two-byte
+elements B per second (ZeRO-Infinity, Rajbhandari et al. 2021, arXiv:2104.07857, section 4, has the same rule).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from service.domain.hardware import KNOWN, Accelerator
 from service.domain.memory import ITEM_BYTES
-from service.domain.offload import DEVICE, NONE, WHOLE, label
+from service.domain.offload import WHOLE
 from service.domain.plan import Outlook, PlanChoice
-from service.domain.planning import MARGIN, STAGES, rank_bytes, recommend
+from service.domain.planning import STAGES, rank_bytes, recommend
 from service.domain.profile import Profile
 from service.domain.spec import JobSpec, Offload, PythonData
+from service.domain.speed import step_time
+from service.domain.worker_memory import WorkerMemory
 
-ACHIEVED = 0.4
-# Bytes per second of a host's memory and of its disk; bytes that an update of Adam moves there per parameter.
-HOST_BYTES_PER_S, DISK_BYTES_PER_S = 60e9, 3e9
-UPDATE_BYTES, DISK_BYTES = 28, 24
 MOST_BLOCKS = 2**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator:
-    """Memory, operations per second, and bytes per second to the others of its machine and to the host."""
-
-    name: str
-    memory_bytes: int
-    flops: float
-    link: float
-    host: float
-
-
-KNOWN = tuple(
-    Accelerator(name=name, memory_bytes=memory * 10**9, flops=flops * 1e12, link=link * 1e9, host=host * 1e9)
-    for name, memory, flops, link, host in (
-        ("B200", 180, 2250, 900, 64),
-        ("MI300X", 192, 1307, 448, 64),
-        ("H200", 141, 989, 450, 64),
-        ("H100", 80, 989, 450, 64),
-        ("A100-80GB", 80, 312, 300, 32),
-        ("A100-40GB", 40, 312, 300, 32),
-        ("L40S", 48, 362, 32, 32),
-        ("L4", 24, 121, 32, 32),
-        ("RTX 4090", 24, 165, 32, 32),
-        ("V100-32GB", 32, 125, 150, 16),
-    )
-)
 
 
 def outlooks(spec: JobSpec, profile: Profile, choices: Sequence[PlanChoice]) -> tuple[Outlook, ...]:
@@ -60,13 +30,14 @@ def outlooks(spec: JobSpec, profile: Profile, choices: Sequence[PlanChoice]) -> 
 
 
 def _outlook(spec: JobSpec, profile: Profile, choices: Sequence[PlanChoice], on: Accelerator) -> Outlook:
-    budget = int(MARGIN * on.memory_bytes)
-    judged = [replace(choice, fits=_on_device(choice) <= budget) for choice in choices]
+    memory = WorkerMemory(device_bytes=on.memory_bytes, apart=True)
+    judged = [replace(choice, fits=memory.holds(choice.bytes_by_kind)) for choice in choices]
     asked = [spec.offload] if not spec.offload.is_none else list(WHOLE if spec.engine == "zero" else WHOLE[:2])
-    found = recommend(spec, judged, on.memory_bytes, offloads=asked)
+    found = recommend(spec, judged, memory, offloads=asked)
     choice = next(each for each in judged if (each.stage, each.offload) == (found.stage, found.offload))
-    timed = not isinstance(spec.data, PythonData)
-    step_s, hides = _step_s(spec, profile, choice, on)
+    item_bytes = ITEM_BYTES[spec.precision.params]
+    rates = on.rates(item_bytes=item_bytes)
+    time = step_time(spec, profile, choice, rates)
     tokens = spec.training.batch_size * spec.training.seq_len
     return Outlook(
         accelerator=on.name,
@@ -74,36 +45,13 @@ def _outlook(spec: JobSpec, profile: Profile, choices: Sequence[PlanChoice], on:
         fits=bool(choice.fits),
         stage=choice.stage,
         offload=choice.offload,
-        device_bytes=_on_device(choice),
-        step_s=step_s if timed else None,
-        tokens_per_s=tokens / step_s if timed else None,
-        traffic_hides=hides if timed else None,
-        hides_from_tokens=round(ACHIEVED * on.flops * ITEM_BYTES[spec.precision.params] / (2 * on.link)),
-        largest_numel=_largest(spec, profile, budget),
+        device_bytes=memory.needed(choice.bytes_by_kind),
+        step_s=None if time is None else time.total_s,
+        tokens_per_s=None if time is None or isinstance(spec.data, PythonData) else tokens / time.total_s,
+        traffic_hides=None if time is None else time.hides,
+        hides_from_tokens=round(item_bytes * rates.operations / (2 * rates.link)),
+        largest_numel=_largest(spec, profile, memory.budget_bytes),
     )
-
-
-def _on_device(choice: PlanChoice) -> int:
-    return sum(tiers.get(DEVICE, 0) for tiers in choice.bytes_by_kind.values())
-
-
-def _step_s(spec: JobSpec, profile: Profile, choice: PlanChoice, on: Accelerator) -> tuple[float, bool]:
-    """Seconds, and whether the traffic hides behind the computation."""
-    training, ranks, item = spec.training, choice.workers, ITEM_BYTES[spec.precision.params]
-    rate = ACHIEVED * on.flops * (2 / item)
-    each = 8 if training.activation_checkpointing else 6
-    compute_s = each * profile.numel * training.batch_size * training.seq_len / (ranks * rate)
-    travel_s = choice.elements_per_step * item * (ranks - 1) / ranks / on.link
-    return max(compute_s, travel_s) + _away_s(profile, choice, item, on), travel_s <= compute_s
-
-
-def _away_s(profile: Profile, choice: PlanChoice, item: int, on: Accelerator) -> float:
-    """What an optimizer that rests elsewhere adds: gradients there, parameters back, and the update where it rests."""
-    mine = (profile.numel - profile.frozen) / (choice.workers if choice.stage else 1)
-    if choice.offload == label(NONE):
-        return 0.0
-    disk_s = mine * DISK_BYTES / DISK_BYTES_PER_S if "nvme" in choice.offload else 0.0
-    return mine * 2 * item / on.host + mine * UPDATE_BYTES / HOST_BYTES_PER_S + disk_s
 
 
 # ---- the largest model -----------------------------------------------------------------------------------------------

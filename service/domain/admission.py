@@ -14,6 +14,7 @@ from service.domain.planning import does_not_fit
 from service.domain.presets import GPT_CLASSES, GptShape, Shape
 from service.domain.profile import profile_of, shape_of
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
+from service.domain.worker_memory import WorkerMemory
 
 BYTES_VOCAB = 256  # byte-level text needs a token for each byte
 
@@ -30,20 +31,21 @@ def admit(
     spec: JobSpec,
     *,
     file_exists: Callable[[str], bool] | None,
-    capacity_bytes: int | None = None,
+    memory: WorkerMemory | None = None,
     machine: ClusterFacts | None = None,
     shape: Shape | None = None,
     names_paths: bool = False,
     quota: Quota | None = None,
     wishes: Collection[str] = (),
     profiles: ProfileOf = profile_of,
+    must_fit: bool = True,
 ) -> Decision:
     """`file_exists` answers for globs on the machine of the workers; None where that is another one.
 
     `machine`: what the one machine of the workers has; None where machines may come. `names_paths`: whether the user
-    has to say where states rest on a disk, because the machines are not this one. `capacity_bytes`: memory of a worker
-    on CPUs. `shape`: of a model whose size the spec alone does not tell, where it is known. `quota`: of who submits.
-    `wishes`: fields that the user said to be auto. `profiles`: sizes of the spec's model.
+    has to say where states rest on a disk, because the machines are not this one. `memory`: of a worker, where it is
+    known. `shape`: of a model whose size the spec alone does not tell, where it is known. `quota`: of who submits.
+    `wishes`: fields that the user said to be auto. `profiles`: sizes of the spec's model. `must_fit`: into that memory.
 
     Raises SpecRefused with every problem found.
     """
@@ -60,9 +62,9 @@ def admit(
     if problems:
         raise SpecRefused(problems)
     has_disk = not names_paths or spec.offload.path is not None
-    room = Room(profile_of=profiles, capacity_bytes=capacity_bytes, has_disk=has_disk)
+    room = Room(profile_of=profiles, memory=memory, has_disk=has_disk)
     chosen, report = choose(spec, wishes, room)
-    if problems := list(_memory(chosen, room, machine)):
+    if must_fit and (problems := list(_memory(chosen, room, machine))):
         raise SpecRefused(problems)
     return Decision(spec=chosen, report=report if quota is None else {**report, **_within(spec, quota)})
 
@@ -270,25 +272,28 @@ def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Proble
 
 def _memory(spec: JobSpec, room: Room, machine: ClusterFacts | None) -> Iterator[Problem]:
     """At the most workers that the job may have, where a worker needs least."""
-    if spec.resources.memory_gb is None:
+    apart, asked = room.memory is not None and room.memory.apart, spec.resources.memory_gb
+    if asked is None and not apart:
         yield from _whole_machine(spec, room, machine)
         return
     choice = choice_of(spec, room)
-    if room.capacity_bytes is not None and choice is not None and not choice.fits:
-        yield Problem(
-            field="resources.memory_gb",
-            value=spec.resources.memory_gb,
-            problem=does_not_fit(choice, room.capacity_bytes),
-            fix=f"raise it, or {nearest(spec, room)}",
-        )
+    if room.memory is None or choice is None or choice.fits:
+        return
+    problem, near = does_not_fit(choice, room.memory), nearest(spec, room)
+    if apart:
+        fix = f"{near}; or have workers with a larger accelerator"
+        yield Problem(field="resources.accelerator", value=spec.resources.accelerator, problem=problem, fix=fix)
+    else:
+        yield Problem(field="resources.memory_gb", value=asked, problem=problem, fix=f"raise it, or {near}")
 
 
 def _whole_machine(spec: JobSpec, room: Room, machine: ClusterFacts | None) -> Iterator[Problem]:
     """What one worker needs that not even all of the machine's memory could hold, at the most workers it may have."""
     whole = 0 if machine is None or machine.slot_kind == "gpu" else max(n.memory_bytes or 0 for n in machine.nodes)
-    room = replace(room, capacity_bytes=whole)
+    memory = WorkerMemory(device_bytes=whole)
+    room = replace(room, memory=memory)
     choice = choice_of(spec, room) if whole else None
     if choice is not None and not choice.fits:
-        problem = f"{does_not_fit(choice, whole)} of this machine's {whole / 2**30:.1f} GB"
+        problem = f"{does_not_fit(choice, memory)} of this machine's {whole / 2**30:.1f} GB"
         fix = nearest(spec, room, most_workers=spec.workers.max)
         yield Problem(field="workers.max", value=spec.workers.max, problem=problem, fix=fix)

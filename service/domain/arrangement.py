@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from service.domain.choice import OFFLOAD, Room, choose
-from service.domain.offload import in_memory, label
-from service.domain.planning import MARGIN, STAGES, rank_bytes
+from service.domain.offload import label
+from service.domain.planning import STAGES, rank_bytes
 from service.domain.spec import JobSpec, Offload, WorkerBounds
 from service.domain.value import Value
+from service.domain.worker_memory import WorkerMemory
 
 
 class Arrangement(Value):
@@ -51,25 +52,34 @@ def arranged(spec: JobSpec, wanted: Arrangement, *, workers: int, room: Room) ->
 
 
 def fitting(spec: JobSpec, wanted: Arrangement, *, workers: int, room: Room) -> Arrangement:
-    """The wanted one where it fits so many workers, else the first that does, by traffic: a higher stage, then a disk.
+    """The wanted one where it fits so many workers, else the first that does, by traffic: a higher stage, then host
+    memory where the device has its own, then a disk.
 
     The wanted one too where nothing fits, or where the memory of a worker or the size of the model is not known.
     """
-    profile = room.profile_of(spec)
-    if profile is None or spec.resources.memory_gb is None or spec.resources.gpu:
+    profile, memory = room.profile_of(spec), _granted(spec, room)
+    if profile is None or memory is None:
         return wanted
-    budget = int(MARGIN * spec.resources.memory_gb * 2**30)
-    for each in (wanted, *_others(spec, wanted)):
-        kinds = rank_bytes(spec, profile, stage=each.stage, workers=workers, offload=each.offload, budget_bytes=budget)
-        if in_memory(kinds) <= budget:
+    facts: dict[str, int] = {"workers": workers, "budget_bytes": memory.budget_bytes}
+    for each in (wanted, *_others(spec, wanted, apart=memory.apart)):
+        if memory.holds(rank_bytes(spec, profile, stage=each.stage, offload=each.offload, **facts)):
             return each
     return wanted
 
 
-def _others(spec: JobSpec, wanted: Arrangement) -> Iterator[Arrangement]:
+def _granted(spec: JobSpec, room: Room) -> WorkerMemory | None:
+    """An accelerator's is all a worker's; of the memory of CPUs that a worker did not ask for, others may have more."""
+    if room.memory is not None and room.memory.apart:
+        return room.memory
+    asked = spec.resources.memory_gb
+    return None if asked is None or spec.resources.gpu else WorkerMemory(device_bytes=int(asked * 2**30))
+
+
+def _others(spec: JobSpec, wanted: Arrangement, *, apart: bool) -> Iterator[Arrangement]:
     """On CPUs host memory is the workers' own: only a disk takes anything away from it."""
     higher = [stage for stage in STAGES[spec.engine] if stage > wanted.stage]
     yield from (wanted.model_copy(update={"stage": stage}) for stage in higher)
-    if spec.engine == "zero" and not wanted.offload.on_disk:
-        disk = Offload(optimizer="nvme")
-        yield from (Arrangement(stage=stage, offload=disk) for stage in (wanted.stage, *higher))
+    host = [Offload(optimizer="cpu")] if apart and wanted.offload.is_none else []
+    disk = [Offload(optimizer="nvme")] if spec.engine == "zero" and not wanted.offload.on_disk else []
+    for offload in (*host, *disk):
+        yield from (Arrangement(stage=stage, offload=offload) for stage in (wanted.stage, *higher))

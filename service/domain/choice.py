@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from service.domain.offload import NONE, WHOLE, label
 from service.domain.plan import PlanChoice, Recommendation
-from service.domain.planning import MARGIN, plan_spec, recommend
+from service.domain.planning import plan_spec, recommend
 from service.domain.profile import Profile
 from service.domain.spec import JobSpec, Offload, WorkerBounds
+from service.domain.worker_memory import MARGIN, WorkerMemory
 
 OFFLOAD, MICRO = "offload", "training.micro_batch_size"
 LARGEST_MICRO = 64
@@ -21,10 +22,10 @@ ProfileOf = Callable[[JobSpec], Profile | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """`capacity_bytes`: memory of a worker, where it is known. `has_disk`: whether states may rest on one unasked."""
+    """`memory`: of a worker, where it is known. `has_disk`: whether states may rest on one unasked."""
 
     profile_of: ProfileOf
-    capacity_bytes: int | None
+    memory: WorkerMemory | None
     has_disk: bool = True
 
 
@@ -59,14 +60,14 @@ def _placed(spec: JobSpec, found: Recommendation, wishes: Collection[str]) -> Jo
 
 
 def _recommended(spec: JobSpec, wishes: Collection[str], room: Room, profile: Profile) -> Recommendation:
-    choices = plan_spec(spec, capacity_bytes=room.capacity_bytes, profile=profile).choices
+    choices = plan_spec(spec, memory=room.memory, profile=profile).choices
     offloads = _allowed(spec, room) if OFFLOAD in wishes else [spec.offload]
-    return recommend(spec, choices, room.capacity_bytes, offloads=offloads, keep_stage=True)
+    return recommend(spec, choices, room.memory, offloads=offloads, keep_stage=True)
 
 
 def _allowed(spec: JobSpec, room: Room) -> list[Offload]:
     most = WHOLE if spec.engine == "zero" and room.has_disk else WHOLE[:2]
-    return [offload for offload in most if room.capacity_bytes is not None or offload == NONE]
+    return [offload for offload in most if room.memory is not None or offload == NONE]
 
 
 def _micro(spec: JobSpec, wishes: Collection[str], room: Room) -> tuple[JobSpec, str]:
@@ -74,7 +75,7 @@ def _micro(spec: JobSpec, wishes: Collection[str], room: Room) -> tuple[JobSpec,
     for each of the most. It is part of what the loss depends on, so it is chosen once."""
     fewest = spec.model_copy(update={"workers": WorkerBounds(min=spec.workers.min, max=spec.workers.min)})
     single = room.profile_of(with_micro(spec, 1))
-    if room.capacity_bytes is None or single is None:
+    if room.memory is None or single is None:
         size = spec.training.micro_batch_size
         return spec, f"{size}: the memory of a worker, or the size of the model, is not known here"
     found = _recommended(with_micro(fewest, 1), wishes, room, single)
@@ -84,7 +85,7 @@ def _micro(spec: JobSpec, wishes: Collection[str], room: Room) -> tuple[JobSpec,
         choice = choice_of(trial, room)
         if choice is not None and choice.fits:
             break
-    needs = "" if choice is None else f" and needs {choice.total_bytes} bytes"
+    needs = "" if choice is None else f" and needs {room.memory.needed(choice.bytes_by_kind)} bytes"
     why = f"{size}: the largest that fits on {spec.workers.min} workers at stage {found.stage}, offload {found.offload}"
     return with_micro(spec, size), f"{why}{needs}"
 
@@ -106,8 +107,19 @@ def choice_of(spec: JobSpec, room: Room) -> PlanChoice | None:
     if profile is None:
         return None
     mine = (spec.stage, label(spec.offload), spec.workers.max)
-    choices = plan_spec(spec, capacity_bytes=room.capacity_bytes, profile=profile).choices
+    choices = plan_spec(spec, memory=room.memory, profile=profile).choices
     return next((each for each in choices if (each.stage, each.offload, each.workers) == mine), None)
+
+
+def activations(spec: JobSpec, profile_of: ProfileOf) -> dict[str, int]:
+    """What one micro-batch needs at most on top of states and traffic, as it is and with its blocks recomputed."""
+    found = {}
+    for name, recomputed in (("plain", False), ("checkpointed", True)):
+        training = spec.training.model_copy(update={"activation_checkpointing": recomputed})
+        profile = profile_of(spec.model_copy(update={"training": training}))
+        if profile is not None and profile.passing:
+            found[name] = sum(profile.passing.values())
+    return found
 
 
 # ---- what would fit ------------------------------------------------------------------------------------------------
@@ -119,7 +131,7 @@ def nearest(spec: JobSpec, room: Room, *, most_workers: int = MOST_WORKERS) -> s
         profile = room.profile_of(trial)
         if profile is None:
             break
-        plan = plan_spec(trial, capacity_bytes=room.capacity_bytes, profile=profile)
+        plan = plan_spec(trial, memory=room.memory, profile=profile)
         fitting = (each for each in plan.choices if each.fits and each.workers == trial.workers.max)
         if (found := next(fitting, None)) is not None:
             return f"use {words}stage: {found.stage} with offload: {found.offload}, which fits"

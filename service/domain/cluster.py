@@ -14,7 +14,8 @@ SlotKind = Literal["gpu", "cpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A machine of the cluster. `slots` are those it offers, used or not."""
+    """A machine of the cluster. `slots` are those it offers, used or not. `memory_bytes`: of the host;
+    `accelerator_memory_bytes`: of one of its accelerators."""
 
     id: str
     address: str
@@ -22,6 +23,7 @@ class Node:
     slots: int
     memory_bytes: int | None = None
     accelerator: str | None = None
+    accelerator_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from service.domain.profile import Profile
 from service.domain.spec import JobSpec
 
 ACTIVATIONS = "activations_peak"
+# What a rank says of the device under it, where that has a memory of its own.
+CAPACITY = "capacity"
 # A factor further from 1 is a fault of the measurement, or of the theory, and not a rule to plan by.
 LEAST, MOST = 0.5, 2.0
 
@@ -26,6 +28,16 @@ def alike(one: JobSpec, other: JobSpec) -> bool:
     recomputed = {bool(each.training.activation_checkpointing) for each in (one, other)}
     on_gpu = {bool(each.resources.gpu) for each in (one, other)}
     return len(recomputed) == len(on_gpu) == 1 and next(same) == next(same)
+
+
+def device_bytes(spec: JobSpec, jobs: Iterable[Job]) -> int | None:
+    """The least memory of its own that an accelerator had under the newest job that asked for the same."""
+    wanted = (spec.resources.gpu, spec.resources.accelerator)
+    for job in jobs:
+        told = [kinds[CAPACITY] for kinds in job.progress.memory.values() if CAPACITY in kinds]
+        if told and (job.spec.resources.gpu, job.spec.resources.accelerator) == wanted:
+            return min(told)
+    return None
 
 
 def learnt(profile: Profile, spec: JobSpec, jobs: Iterable[Job]) -> Profile:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChoice:
     """One stage at one number of workers. `bytes_by_kind[kind][tier]`, per rank; elements: moved per step, per rank,
-    counted as the ZeRO paper counts."""
+    counted as the ZeRO paper counts;
+    bytes_per_step: that a rank sends of them. step_s: estimated, where the rates of the workers are known."""
 
     stage: int
     offload: str
@@ -18,8 +19,10 @@ class PlanChoice:
     states_bytes: int
     total_bytes: int
     elements_per_step: int
+    bytes_per_step: int
     fits: bool | None
     note: str
+    step_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +57,17 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`capacity_bytes`: memory of one worker's device where it is known (None: `fits` is then None too)."""
+    """`capacity_bytes`: memory of one worker's device where it is known (None: `fits` is then None too);
+    `host_capacity_bytes`: what it has of the host's beside that. `activations_bytes`: what one micro-batch needs at
+    most, "plain" and "checkpointed"; empty where it could not be traced."""
 
     model: str
     numel: int
     unit_numels: Mapping[str, int]
     micro_batches: int
     capacity_bytes: int | None
+    host_capacity_bytes: int | None = None
     choices: tuple[PlanChoice, ...]
     recommendation: Recommendation
     outlooks: tuple[Outlook, ...] = ()
+    activations_bytes: Mapping[str, int] = field(default_factory=dict)

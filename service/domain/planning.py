@@ -21,12 +21,11 @@ from service.domain.offload import WHOLE, by_tier, fitting_ratio, in_memory, lab
 from service.domain.plan import Plan, PlanChoice, Recommendation
 from service.domain.profile import Profile, profile_of
 from service.domain.spec import JobSpec, Offload
+from service.domain.worker_memory import WorkerMemory
 
 STAGES = {"zero": (0, 1, 2, 3), "fsdp": (0, 2, 3)}
 # The kinds that a rank holds between steps.
 STATES = ("params", "grads", "optimizer")
-# What a plan leaves free of a device: the allocator's slack and what the formulas do not see.
-MARGIN = 0.9
 _WHY = {
     0: "one worker: there is nothing to shard, and nothing moves",
     1: "moves no more than plain data parallelism and keeps the optimizer's state once in the group",
@@ -35,15 +34,16 @@ _WHY = {
 }
 
 
-def plan_spec(spec: JobSpec, *, capacity_bytes: int | None, profile: Profile | None = None) -> Plan:
-    """profile: of a model that is none of ours. Raises SpecRefused where its size is not known."""
+def plan_spec(spec: JobSpec, *, memory: WorkerMemory | None, profile: Profile | None = None) -> Plan:
+    """memory: of a worker, where it is known. profile: of a model that is none of ours. Raises SpecRefused where its
+    size is not known."""
     profile = profile or profile_of(spec)
     if profile is None:
         fix = "plan a preset or {name: gpt, ...} of about the same size"
         raise SpecRefused([Problem(field="model", value="...", problem="its size is not known here", fix=fix)])
     sizes, asked = _sizes(spec), not spec.offload.is_none
     choices = tuple(
-        _choice(spec, profile, stage, workers, offload, capacity_bytes)
+        _choice(spec, profile, stage, workers, offload, memory)
         for offload in _offloads(spec)
         for stage in STAGES[spec.engine]
         for workers in sizes
@@ -53,9 +53,10 @@ def plan_spec(spec: JobSpec, *, capacity_bytes: int | None, profile: Profile | N
         numel=profile.numel,
         unit_numels={"block": profile.units.block, "root": profile.units.root},
         micro_batches=spec.training.batch_size // spec.training.micro_batch_size,
-        capacity_bytes=capacity_bytes,
+        capacity_bytes=None if memory is None else memory.device_bytes,
+        host_capacity_bytes=None if memory is None else memory.host_bytes,
         choices=choices,
-        recommendation=recommend(spec, choices, capacity_bytes, offloads=[spec.offload] if asked else _offloads(spec)),
+        recommendation=recommend(spec, choices, memory, offloads=[spec.offload] if asked else _offloads(spec)),
     )
 
 
@@ -152,6 +153,14 @@ def _elements(spec: JobSpec, profile: Profile, *, stage: int, workers: int, turn
     )
 
 
+def _sent_bytes(spec: JobSpec, elements: int, *, stage: int, workers: int, turns: int) -> int:
+    """By a rank in a step: gradients in the type of reductions, parameters that are gathered in their own."""
+    gathers_once = spec.engine == "zero" and stage == 2
+    reduced = turns / (turns + 1) if gathers_once else {0: 1.0, 1: 0.5, 2: 0.5, 3: 1 / 3}[stage]
+    item = reduced * ITEM_BYTES[spec.precision.reduce] + (1 - reduced) * ITEM_BYTES[spec.precision.params]
+    return round(elements * item * (workers - 1) / workers)
+
+
 def _sizes(spec: JobSpec) -> tuple[int, ...]:
     """The bounds, and the powers of two between them."""
     low, high = spec.workers.min, spec.workers.max
@@ -159,12 +168,13 @@ def _sizes(spec: JobSpec) -> tuple[int, ...]:
 
 
 def _choice(
-    spec: JobSpec, profile: Profile, stage: int, workers: int, offload: Offload, capacity: int | None
+    spec: JobSpec, profile: Profile, stage: int, workers: int, offload: Offload, memory: WorkerMemory | None
 ) -> PlanChoice:
     training = spec.training
-    budget = None if capacity is None else int(MARGIN * capacity)
+    budget = None if memory is None else memory.budget_bytes
     kinds = rank_bytes(spec, profile, stage=stage, workers=workers, offload=offload, budget_bytes=budget)
     turns = rounds(training.batch_size // training.micro_batch_size, world_size=workers)
+    elements = _elements(spec, profile, stage=stage, workers=workers, turns=turns)
     return PlanChoice(
         stage=stage,
         offload=label(offload),
@@ -172,8 +182,9 @@ def _choice(
         bytes_by_kind=kinds,
         states_bytes=sum(sum(kinds[kind].values()) for kind in STATES),
         total_bytes=sum(sum(tiers.values()) for tiers in kinds.values()),
-        elements_per_step=_elements(spec, profile, stage=stage, workers=workers, turns=turns),
-        fits=None if budget is None else in_memory(kinds) <= budget,
+        elements_per_step=elements,
+        bytes_per_step=_sent_bytes(spec, elements, stage=stage, workers=workers, turns=turns),
+        fits=None if memory is None else memory.holds(kinds),
         note=f"{turns} micro-batches per rank and step{'' if profile.passing else '; activations are not known'}",
     )
 
@@ -181,7 +192,7 @@ def _choice(
 def recommend(
     spec: JobSpec,
     choices: Sequence[PlanChoice],
-    capacity: int | None,
+    memory: WorkerMemory | None,
     *,
     offloads: Sequence[Offload],
     keep_stage: bool = False,
@@ -197,25 +208,23 @@ def recommend(
         order = (3,)
     table = {(choice.offload, choice.stage): choice for choice in choices if choice.workers == workers}
     ranked = [table[label(offload), stage] for offload in offloads for stage in order]
-    for choice in ranked:
-        if choice.fits is not False:
-            return Recommendation(
-                stage=choice.stage, offload=choice.offload, workers=workers, why=_why(choice.stage, choice)
-            )
-    least = min(ranked, key=lambda choice: in_memory(choice.bytes_by_kind))
-    why = f"nothing fits: {does_not_fit(least, capacity)}; take more workers, a smaller micro-batch or a smaller model"
+    found = next((choice for choice in ranked if memory is None or choice.fits), None)
+    if memory is None or found is not None:
+        found = found or ranked[0]
+        return Recommendation(stage=found.stage, offload=found.offload, workers=workers, why=_why(found, memory))
+    least = min(ranked, key=lambda choice: memory.share(choice.bytes_by_kind))
+    why = f"nothing fits: {does_not_fit(least, memory)}; take more workers, a smaller micro-batch or a smaller model"
     return Recommendation(stage=least.stage, offload=least.offload, workers=workers, why=why)
 
 
-def does_not_fit(choice: PlanChoice, capacity: int | None) -> str:
+def does_not_fit(choice: PlanChoice, memory: WorkerMemory) -> str:
     offload = "" if choice.offload == "none" else f", offload {choice.offload}"
-    return (
-        f"stage {choice.stage}{offload} on {choice.workers} workers needs {in_memory(choice.bytes_by_kind)} bytes "
-        f"per worker, {int(MARGIN * (capacity or 0))} can be used"
-    )
+    return f"stage {choice.stage}{offload} on {choice.workers} workers {memory.shortage(choice.bytes_by_kind)}"
 
 
-def _why(stage: int, choice: PlanChoice) -> str:
-    known = "" if choice.fits else "; the memory of a worker is not known here, so nothing was ruled out"
+def _why(choice: PlanChoice, memory: WorkerMemory | None) -> str:
+    kinds, stage = choice.bytes_by_kind, choice.stage
+    known = "" if memory is not None else "; the memory of a worker is not known here, so nothing was ruled out"
+    size = f"{in_memory(kinds) if memory is None else memory.needed(kinds)} bytes per worker"
     where = "" if choice.offload == "none" else f", offload {choice.offload}"
-    return f"stage {stage}{where}: {_WHY[stage]}; {in_memory(choice.bytes_by_kind)} bytes per worker{known}"
+    return f"stage {stage}{where}: {_WHY[stage]}; {size}{known}"

@@ -11,14 +11,16 @@ from typing import Any
 
 from service.domain.memory import Units, activation_bytes, kept_bytes, units_of
 from service.domain.presets import PRESETS, GptShape, Shape
-from service.domain.spec import GptModel, HfModel, JobSpec
+from service.domain.spec import GptModel, HfModel, JobSpec, PythonData
+from service.domain.training import TrainingSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     """Elements: `numel` in all, `frozen` and `matrices` (of repeated blocks) of them. `passing`: kind -> peak bytes of
     one micro-batch of the spec. `kept`: what its forward leaves for its backward, as a worker measures it; None where
-    activations could not be traced. `factors`: kind -> measured over predicted, where an earlier job has measured."""
+    activations could not be traced. `operations`: on matrices, of its forward and backward, where they are known.
+    `factors`: kind -> measured over predicted, where an earlier job has measured."""
 
     name: str
     numel: int
@@ -27,6 +29,7 @@ class Profile:
     matrices: int = 0
     passing: Mapping[str, int]
     kept: int | None
+    operations: float | None = None
     factors: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -64,7 +67,22 @@ def profile_of(spec: JobSpec, *, shape: Shape | None = None) -> Profile | None:
         matrices=shape.layers * shape.block_matrix_numel,
         passing=activation_bytes(shape, **facts),
         kept=kept_bytes(shape, **facts),
+        # Samples of the user's have a length of their own.
+        operations=None if isinstance(spec.data, PythonData) else operations_of(shape, training),
     )
+
+
+def operations_of(shape: Shape, training: TrainingSpec) -> float:
+    """Of a forward and a backward of one micro-batch: a backward is two products for each of the forward's, and for an
+    attention, which is computed again in it, two and a half (PaLM, Chowdhery et al. 2022, arXiv:2204.02311, appendix B;
+    FlashAttention, Dao et al. 2022, arXiv:2205.14135). A block that is recomputed stops before its last product, the
+    second of its MLP, for nothing of that is kept; the reentrant kind makes all of it."""
+    tokens, seq_len = training.micro_batch_size * training.seq_len, training.seq_len
+    blocks = 2.0 * tokens * shape.layers * shape.block_matrix_numel
+    attention = 4.0 * tokens * shape.layers * seq_len * shape.width
+    head = 2.0 * tokens * shape.vocab * shape.width
+    again = {False: 0.0, True: 2 / 3 * blocks + attention, "reentrant": blocks + attention}
+    return 3 * (blocks + head) + 3.5 * attention + again[training.activation_checkpointing]
 
 
 def _name(spec: JobSpec) -> str:
@@ -92,4 +110,5 @@ def described(spec: JobSpec, description: Mapping[str, Any]) -> Profile:
         matrices=int(description["matrices"]),
         passing=passing,
         kept=None if traced is None else kept,
+        operations=None if traced is None else share * traced["operations"],
     )

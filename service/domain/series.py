@@ -12,7 +12,7 @@ METRICS = (
     *("mfu", "skipped_steps", "loss_scale"),
     *("mem_params_bytes", "mem_grads_bytes", "mem_optimizer_bytes", "mem_activations_peak_bytes"),
     *("mem_gathered_peak_bytes", "mem_process_bytes", "mem_predicted_bytes", "comm_bytes"),
-    *("mem_host_bytes", "mem_nvme_bytes"),
+    *("mem_host_bytes", "mem_nvme_bytes", "mem_capacity_bytes"),
 )
 GROUP_RANK = -1  # the rank under which a sample of the whole group is stored
 

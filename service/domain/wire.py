@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from service.domain.arrangement import Arrangement
 from service.domain.profile import Profile
 from service.domain.spec import JobSpec
+from service.domain.worker_memory import WorkerMemory
 
 PROTOCOL = 1
 
@@ -137,8 +138,8 @@ class LostAttempt(Message):
 class Brief(Message):
     """What a controller fetches once, when it starts. folder: where relative paths of the spec start from; None: where
     Ray puts a worker, for a cluster's machines have no folder in common with the service. slot_kind: of a cluster whose
-    nodes are still to come. lost: None where this attempt recovers nothing. profile, capacity_bytes: sizes of the model
-    and memory of a worker, where they are known; has_disk: whether states may rest on one unasked."""
+    nodes are still to come. lost: None where this attempt recovers nothing. profile, memory: sizes of the model and
+    memory of a worker, where they are known; has_disk: whether states may rest on one unasked."""
 
     protocol: int = PROTOCOL
     job_id: str
@@ -156,5 +157,5 @@ class Brief(Message):
     slot_kind: Literal["gpu", "cpu"] | None = None
     lost: LostAttempt | None = None
     profile: Profile | None = None
-    capacity_bytes: int | None = None
+    memory: WorkerMemory | None = None
     has_disk: bool = False

@@ -100,7 +100,8 @@ def corners() -> list[JobSpec]:
 def test_the_peak_of_tensors_is_what_the_plan_says(world: int) -> None:
     specs = [spec.model_copy(update={"workers": WorkerBounds(min=world, max=world)}) for spec in corners()]
     found = on_ranks(world, planner.measured, specs)
-    for number, (states, peak) in enumerate(planner.predicted(specs)):
-        for held, most in (rank[number] for rank in found):
+    for number, profile in enumerate(planner.profiles_of(specs)):
+        states, peak = planner.said_bytes(specs[number], profile)
+        for held, most, _ in (rank[number] for rank in found):
             assert held == pytest.approx(states, rel=0.02), specs[number]
             assert most == pytest.approx(peak, rel=0.05), specs[number]

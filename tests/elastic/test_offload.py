@@ -9,6 +9,7 @@ import pytest
 from service.domain.admission import admit
 from service.domain.errors import SpecRefused
 from service.domain.parsing import parse_spec
+from service.domain.worker_memory import WorkerMemory
 from tests.elastic.cluster import Bench
 from tests.elastic.reference import largest_difference, undisturbed
 
@@ -47,12 +48,12 @@ def test_state_on_a_disk_moves_with_a_resize_and_leaves_no_file(bench: Bench) ->
 
 def test_states_that_exceed_the_memory_of_a_worker_train_from_a_disk(bench: Bench) -> None:
     """The same job without offload is refused: it asks for less memory than its states take."""
-    capacity = int(MEMORY_GB * 2**30)
+    memory = WorkerMemory(device_bytes=int(MEMORY_GB * 2**30))
     with pytest.raises(SpecRefused) as caught:
-        admit(parse_spec(BIG), file_exists=None, capacity_bytes=capacity)
+        admit(parse_spec(BIG), file_exists=None, memory=memory)
     assert [problem.field for problem in caught.value.problems] == ["resources.memory_gb"]
     spec = {**BIG, "offload": "nvme"}
-    admit(parse_spec(spec), file_exists=None, capacity_bytes=capacity)
+    admit(parse_spec(spec), file_exists=None, memory=memory)
     with bench.attempt(spec, workers=1) as attempt:
         attempt.ends("succeeded")
     measured = {sample.name: sample.value for fact in attempt.service.facts for sample in fact.samples or ()}

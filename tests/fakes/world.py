@@ -10,6 +10,7 @@ from typing import Any
 from service.domain.attempt import Liveness
 from service.domain.cluster import ClusterFacts, Node, SlotKind
 from service.domain.errors import ClusterUnavailable, ErasureFailed
+from service.domain.hardware import memory_named
 from service.ports import LaunchOrder, Tool
 
 
@@ -126,12 +127,20 @@ class FakeCapacity:
         self.slots = slots
         self.max_slots = 0
         self.kind: SlotKind = kind
+        self.accelerator: str | None = None
         self.reachable = True
 
     async def facts(self) -> ClusterFacts:
         if not self.reachable:
             raise ClusterUnavailable("told so by the test")
-        node = Node(id="n0", address="127.0.0.1", alive=True, slots=self.slots)
+        node = Node(
+            id="n0",
+            address="127.0.0.1",
+            alive=True,
+            slots=self.slots,
+            accelerator=self.accelerator,
+            accelerator_memory_bytes=memory_named(self.accelerator),
+        )
         most = max(self.slots, self.max_slots)
         return ClusterFacts(nodes=(node,), slot_kind=self.kind, max_slots=most, address="127.0.0.1:1")
 

@@ -65,6 +65,11 @@ class Recruits:
             starting=sum(hand.ready is None for hand in others),
         )
 
+    def device_bytes(self) -> int | None:
+        """Memory of the smallest accelerator under a worker that is warm; None where they compute on CPUs."""
+        told = [hand.ready.device_bytes for hand in self._group if hand.ready is not None]
+        return min((size for size in told if size is not None), default=None)
+
     def fill(self, desired: int, members: Collection[str]) -> None:
         """Ask for who is missing; let those go who are too many and in no generation, the youngest first."""
         others = [hand for hand in self._group if hand.id not in members]

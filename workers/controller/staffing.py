@@ -9,6 +9,7 @@ from service.domain.arrangement import Arranged, Arrangement, arranged
 from service.domain.choice import Room
 from service.domain.profile import profile_of
 from service.domain.wire import Brief, Orders
+from service.domain.worker_memory import WorkerMemory
 from workers.controller import ending
 from workers.controller.generation import Generation
 from workers.controller.notices import Notices
@@ -35,7 +36,7 @@ class Staffing:
         self._spec = brief.spec
         self._room = Room(
             profile_of=lambda spec: brief.profile or profile_of(spec),
-            capacity_bytes=brief.capacity_bytes,
+            memory=brief.memory,
             has_disk=brief.has_disk,
         )
         self._least = brief.spec.workers.min
@@ -49,7 +50,14 @@ class Staffing:
         orders = self._orders()
         wanted = orders.arrangement or Arrangement.of(self._spec)
         spec = self._spec if orders.auto is None else self._spec.model_copy(update={"auto": orders.auto})
-        return arranged(spec, wanted, workers=workers, room=self._room)
+        return arranged(spec, wanted, workers=workers, room=replace(self._room, memory=self._memory()))
+
+    def _memory(self) -> WorkerMemory | None:
+        """What workers found under them is surer than what was known before they were there."""
+        known, found = self._room.memory, self._recruits.device_bytes()
+        if found is None or (self._spec.resources.gpu or 1.0) < 1:
+            return known
+        return WorkerMemory(device_bytes=found, apart=True, host_bytes=None if known is None else known.host_bytes)
 
     def due(self, generation: Generation) -> bool:
         """Whether a running generation should make room for another one."""

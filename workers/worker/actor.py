@@ -199,6 +199,7 @@ class Worker:
             device=str(chosen),
             warm_s=time.monotonic() - began,
             node_id=ray.get_runtime_context().get_node_id(),
+            device_bytes=device.own_memory_bytes(chosen),
         )
         self._outbox.put(self._ready)
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from service.domain.planning import MARGIN, auto_ratio
+from service.domain.planning import auto_ratio
 from service.domain.presets import PRESETS
 from service.domain.spec import GptModel, HfModel, JobSpec, PrecisionSpec, UnitRuleSpec
 from service.domain.training import TrainingSpec
+from service.domain.worker_memory import MARGIN
 from workers.data.corpus import open_corpus
 from workers.data.loader import Loader
 from workers.engine.placement import Placement

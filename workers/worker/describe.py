@@ -66,8 +66,8 @@ def _batch(spec: JobSpec, cache_folder: Path) -> Any:
 
 
 def _activations(model: nn.Module, spec: JobSpec, batch: Any) -> dict[str, Any]:
-    """Of one micro-batch, without and with checkpointing: what a forward keeps, and the most that is alive in its
-    backward."""
+    """Of one micro-batch, without and with checkpointing: what a forward keeps, the most that is alive in its backward,
+    and operations of both."""
     plain = _traced(model, spec, batch)
     recompute(repeated_blocks(model))
     return {"plain": plain, "checkpointed": _traced(model, spec, batch)}
@@ -76,10 +76,8 @@ def _activations(model: nn.Module, spec: JobSpec, batch: Any) -> dict[str, Any]:
 def _traced(model: nn.Module, spec: JobSpec, batch: Any) -> dict[str, int]:
     types = {"params": DTYPES[spec.precision.params], "buffers": DTYPES[spec.precision.buffers]}
     units = [unit.params for unit in group_units(model, unit_rule(spec.units))]
-    return {
-        "kept_bytes": trace.kept_bytes(model, batch, **types),
-        "peak_bytes": trace.peak_bytes(model, batch, units=units, **types),
-    }
+    kept = trace.kept_bytes(model, batch, **types)
+    return {"kept_bytes": kept, **trace.course(model, batch, units=units, **types)._asdict()}
 
 
 def main(arguments: list[str]) -> int:

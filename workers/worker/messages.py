@@ -76,13 +76,15 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """Warm: process, imports, model and data are there. `node` is its address, `node_id` what Ray calls it."""
+    """Warm: process, imports, model and data are there. `node` is its address, `node_id` what Ray calls it.
+    `device_bytes`: memory of its accelerator, where it has one."""
 
     pid: int
     node: str
     device: str
     warm_s: float
     node_id: str = ""
+    device_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ import torch
 
 from workers.engine.protocol import Engine
 from workers.engine.states import StateKind
+from workers.worker.device import own_memory_bytes
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 OPTIMIZER = frozenset(StateKind) - {StateKind.PARAM, StateKind.GRAD}
@@ -83,4 +84,5 @@ def memory(engine: Engine, device: torch.device, *, activations_bytes: int) -> d
         states = tiers["device"] + footprint.buffers_bytes + footprint.gathered_peak_bytes
         peak = float(torch.cuda.max_memory_allocated(device))
         values["mem_activations_peak_bytes"] = max(0.0, peak - states)
+        values["mem_capacity_bytes"] = float(own_memory_bytes(device) or 0)
     return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,43 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 CPU = torch.device("cpu")
 
 
+def _attended(query: Tensor, key: Tensor, *rest: Any, **more: Any) -> int:
+    """Two products of queries with as many keys, and with their values."""
+    return 4 * query.numel() * key.shape[-2]
+
+
+def _attended_backward(grad: Tensor, query: Tensor, key: Tensor, *rest: Any, **more: Any) -> int:
+    """Five: one of the forward's is made again."""
+    return 10 * query.numel() * key.shape[-2]
+
+
+# Torch counts everything but the attention of CPUs, which a trace calls.
+OPERATIONS: dict[Any, Callable[..., int]] = {
+    **flop_registry,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attended,
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward: _attended_backward,
+}
+
+
+class Course(NamedTuple):
+    """The most bytes that were alive, beside parameters, and operations on matrices."""
+
+    peak_bytes: int
+    operations: int
+
+
 class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of the storages that operations made and that are still held. `units`: parameters whose gradients leave
-    when all of them are there."""
+    """Bytes of the storages that calls made and that are still held, and operations on matrices that they took.
+    `units`: parameters whose gradients leave when all of them are there."""
 
     def __init__(self, units: Iterable[Sequence[Tensor]]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes = self.peak_bytes = 0
+        self.bytes = self.peak_bytes = self.operations = 0
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._waiting = [unit for unit in units if unit]
 
@@ -33,6 +59,9 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._take_gradients()
         given = {leaf.untyped_storage()._cdata for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)}
         result = func(*args, **(kwargs or {}))
+        formula = OPERATIONS.get(getattr(func, "overloadpacket", None))
+        if formula is not None:
+            self.operations += int(formula(*args, **(kwargs or {}), out_val=result))
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, Tensor) and leaf.untyped_storage()._cdata not in given:
                 self._note(leaf.untyped_storage())
@@ -56,11 +85,11 @@ class Alive(TorchDispatchMode):  # type: ignore[no-untyped-call]
         del self._seen[number]
 
 
-def peak_bytes(
+def course(
     model: nn.Module, batch: Any, *, units: Iterable[Iterable[str]], params: torch.dtype, buffers: torch.dtype
-) -> int:
-    """Beside parameters, of one micro-batch. Gradients of a unit leave when all of them are there, as the engine packs
-    them. units: the names of their parameters."""
+) -> Course:
+    """Of a forward and a backward of one micro-batch. Gradients of a unit leave when all of them are there, as the
+    engine packs them. units: the names of their parameters."""
     with FakeTensorMode(allow_non_fake_inputs=True):
         state, inputs = _hollowed(model, batch, params=params, buffers=buffers)
         trained = [[state[name] for name in names if state[name].requires_grad] for names in units]
@@ -68,7 +97,7 @@ def peak_bytes(
             functional_call(
                 _ThereAndBack(model), {f"model.{name}": tensor for name, tensor in state.items()}, (inputs,)
             )
-    return int(alive.peak_bytes)
+    return Course(peak_bytes=alive.peak_bytes, operations=alive.operations)
 
 
 class _ThereAndBack(nn.Module):

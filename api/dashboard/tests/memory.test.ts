@@ -39,10 +39,15 @@ describe('tiers', () => {
 });
 
 describe('capacity', () => {
-  const node = (memory: number | null, slots: number, alive = true): ClusterNode => ({ id: '', address: '', alive, slots, memory_bytes: memory, accelerator: null });
+  const node = (memory: number | null, slots: number, alive = true, each: number | null = null): ClusterNode => ({ id: '', address: '', alive, slots, memory_bytes: memory, accelerator: each === null ? null : 'L4', accelerator_memory_bytes: each });
   it('is that of the smallest slot that is there', () => {
-    expect(slotMemory({ nodes: [node(800, 4), node(300, 2), node(10, 1, false), node(null, 8)] })).toBe(150);
-    expect(slotMemory({ nodes: [node(null, 8)] })).toBeNull();
+    expect(slotMemory({ slot_kind: 'cpu', nodes: [node(800, 4), node(300, 2), node(10, 1, false), node(null, 8)] })).toBe(150);
+    expect(slotMemory({ slot_kind: 'cpu', nodes: [node(null, 8)] })).toBeNull();
+  });
+  it("is an accelerator's own where slots are GPUs, whatever the spec asks for of the host", () => {
+    const slot = slotMemory({ slot_kind: 'gpu', nodes: [node(800, 4, true, 70), node(300, 0), node(300, 8, true, 90)] });
+    expect(slot).toBe(70);
+    expect(capacityOf({ model: 'x', resources: { memory_gb: 1e-9 } }, slot, false)).toBe(70);
   });
   it('is no more than the spec asks for', () => {
     const asked = { model: 'x', resources: { memory_gb: 2 } };

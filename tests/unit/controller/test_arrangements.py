@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from service.domain.arrangement import Arrangement, fitting
 from service.domain.choice import Room
 from service.domain.profile import profile_of
 from service.domain.spec import JobSpec, Offload
+from service.domain.worker_memory import WorkerMemory
 from tests.unit.controller.troupe import Troupe, running
-from workers.worker.messages import FromMembers
+from workers.worker.messages import FromMembers, Ready
 
 # Of gpt-small 4 workers hold a stage-2 share in so much, and 2 do not.
 SMALL = {"model": "gpt-small", "resources": {"cpu": 1, "memory_gb": 0.6}, "precision": "fp32"}
-OURS = Room(profile_of=profile_of, capacity_bytes=None)
+OURS = Room(profile_of=profile_of, memory=None)
 
 
 def test_a_wish_for_another_stage_stops_the_same_members_and_moves_what_they_hold() -> None:
@@ -104,3 +107,32 @@ def test_what_the_user_says_after_all_is_no_longer_chosen() -> None:
     troupe.turn()
     troupe.stop(step=5)
     assert troupe.newest().arrangement == Arrangement(stage=2)
+
+
+def test_what_workers_find_under_them_decides_before_what_was_known_of_them() -> None:
+    def first(device_bytes: int | None) -> str:
+        troupe = Troupe(workers=2, auto=["stage", "offload"], model="gpt-small", resources={"gpu": 1})
+        troupe.turn()
+        for worker in [hand.id for hand in troupe.group]:
+            ready = Ready(pid=1, node="n", device="cuda:0", warm_s=1.0, device_bytes=device_bytes)
+            troupe.report(worker, ready)
+        troupe.turn()
+        return str(troupe.newest().arrangement)
+
+    assert first(None) == first(2**34) == "stage 1"
+    assert first(33 * 10**7) == "stage 1 with offload cpu"
+
+
+def test_where_an_accelerator_is_too_small_host_memory_comes_before_a_disk() -> None:
+    spec = JobSpec.model_validate({**SMALL, "resources": {"gpu": 1}})
+
+    def at(parts: int, **host: int) -> str:
+        memory = WorkerMemory(device_bytes=parts * 10**7, apart=True, **host)
+        return str(fitting(spec, Arrangement(stage=1), workers=2, room=replace(OURS, memory=memory)))
+
+    found = [at(parts) for parts in range(100, 0, -1)]
+    order = list(dict.fromkeys(found))
+    assert order[:4] == ["stage 1", "stage 2", "stage 3", "stage 1 with offload cpu"]
+    assert not any("nvme" in each for each in order), "a disk takes no more from a device than host memory does"
+    tight = at(next(parts for parts in range(100, 0, -1) if at(parts).endswith("cpu")), host_bytes=10**8)
+    assert tight.endswith("nvme")

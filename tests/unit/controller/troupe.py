@@ -9,6 +9,7 @@ from typing import Any
 
 from service.domain.spec import JobSpec
 from service.domain.wire import Brief, LostAttempt, Orders
+from service.domain.worker_memory import WorkerMemory
 from workers.controller.controller import Controller
 from workers.controller.group import Death, Hand, Haul
 from workers.layout.interval import Interval
@@ -151,7 +152,7 @@ class Troupe:
             namespace="",
             orphan_timeout_s=60.0,
             lost=lost,
-            capacity_bytes=memory and int(memory * 2**30),
+            memory=None if memory is None else WorkerMemory(device_bytes=int(memory * 2**30)),
             has_disk=True,
         )
         self.stage = stage

@@ -12,21 +12,22 @@ from service.domain.admission import Decision, admit
 from service.domain.choice import Room, choice_of, nearest
 from service.domain.errors import SpecRefused
 from service.domain.parsing import parse
-from service.domain.planning import MARGIN
 from service.domain.profile import profile_of
 from service.domain.spec import JobSpec
+from service.domain.worker_memory import MARGIN, WorkerMemory
 
 SPEED = [(offload, stage) for offload in ("none", "cpu", "nvme") for stage in (0, 1, 2, 3)]
 
 
-def decided(*, capacity: int | None = None, remote: bool = False, **fields: Any) -> Decision:
+def decided(*, capacity: int | None = None, gpu: bool = False, remote: bool = False, **fields: Any) -> Decision:
     parsed = parse({"model": "gpt2", **fields})
-    return admit(parsed.spec, file_exists=None, capacity_bytes=capacity, wishes=parsed.wishes, names_paths=remote)
+    memory = None if capacity is None else WorkerMemory(device_bytes=capacity, apart=gpu)
+    return admit(parsed.spec, file_exists=None, memory=memory, wishes=parsed.wishes, names_paths=remote)
 
 
 def needs(spec: JobSpec, **fields: Any) -> int:
     """Bytes in the memory of a worker on CPUs."""
-    choice = choice_of(spec, Room(profile_of=profile_of, capacity_bytes=None))
+    choice = choice_of(spec, Room(profile_of=profile_of, memory=None))
     assert choice is not None
     return sum(size for tiers in choice.bytes_by_kind.values() for tier, size in tiers.items() if tier != "nvme")
 
@@ -122,5 +123,5 @@ def test_a_refusal_for_memory_names_the_nearest_that_fits(fields: dict[str, Any]
 
 def test_more_workers_are_the_last_thing_to_ask_for() -> None:
     spec = parse({"model": "gpt-medium", "engine": "fsdp", "stage": 3, "training": {"batch_size": 1}}).spec
-    room = Room(profile_of=profile_of, capacity_bytes=int(needs(spec) / MARGIN * 0.8))
+    room = Room(profile_of=profile_of, memory=WorkerMemory(device_bytes=int(needs(spec) / MARGIN * 0.8)))
     assert nearest(spec, room).startswith("use workers: 2, stage: ")

@@ -183,7 +183,7 @@ def test_gpus_are_the_slots_of_a_cluster_that_has_any() -> None:
     rows.append({"node_id": "n", "state": "DEAD", "resources_total": None})
     facts = facts_of(rows, address="head")
     assert (facts.slot_kind, facts.slots, [node.slots for node in facts.nodes]) == ("gpu", 4, [0, 4, 4, 0])
-    assert facts.nodes[1].accelerator == "H100"
+    assert (facts.nodes[1].accelerator, facts.nodes[1].accelerator_memory_bytes) == ("H100", 80 * 10**9)
     assert facts_of(rows[:1], address="head").slot_kind == "cpu"
     assert facts_of(rows[:1], address="head").slots == 8
     empty = facts_of(rows[:1], address="head", slot_kind="gpu")

@@ -18,8 +18,8 @@ TOLD: dict[str, Any] = {
     "micro_batch_size": 4,
     "units": [{"name": "root", "numel": 400_000}, {"name": "a", "numel": 500_000}, {"name": "b", "numel": 100_000}],
     "activations": {
-        "plain": {"kept_bytes": 8_000, "peak_bytes": 9_000},
-        "checkpointed": {"kept_bytes": 2_000, "peak_bytes": 5_000},
+        "plain": {"kept_bytes": 8_000, "peak_bytes": 9_000, "operations": 6_000_000},
+        "checkpointed": {"kept_bytes": 2_000, "peak_bytes": 5_000, "operations": 8_000_000},
     },
     "untraced": None,
 }

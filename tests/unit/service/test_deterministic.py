@@ -37,7 +37,7 @@ def test_what_would_break_the_promise_is_refused_with_a_way_out(fields: dict[str
 
 def test_the_plan_has_the_traffic_of_the_mode() -> None:
     spec = parse_spec({**EXACT, "workers": 2, "training": {"batch_size": 24, "micro_batch_size": 4}})
-    plan = plan_spec(spec, capacity_bytes=None)
+    plan = plan_spec(spec, memory=None)
     moved = {choice.stage: choice.elements_per_step for choice in plan.choices if choice.offload == "none"}
     assert [moved[stage] for stage in range(4)] == [4 * plan.numel] * 3 + [9 * plan.numel]
 

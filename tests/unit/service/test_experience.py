@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from service.domain.experience import MOST, learnt
+from service.domain.experience import MOST, device_bytes, learnt
 from service.domain.job import Job, JobState, Progress
 from service.domain.parsing import parse_spec
 from service.domain.planning import rank_bytes
@@ -68,3 +68,11 @@ def test_activations_that_could_not_be_traced_are_as_measured() -> None:
     untraced = replace(profile, passing={}, kept=None)
     found = learnt(untraced, spec, [job({**MEASURED, "activations_peak": 10 * MIB})])
     assert found.passing == {"activations_peak": 20 * MIB}
+
+
+def test_the_memory_that_workers_found_is_told_by_the_newest_job_of_such_workers() -> None:
+    _, spec = ours(resources={"gpu": 1})
+    other = job({"capacity": 24 * 2**30}, resources={"gpu": 1, "accelerator": "L4"})
+    mine = job({"capacity": 80 * 2**30}, resources={"gpu": 1})
+    assert device_bytes(spec, [other, job(MORE, resources={"gpu": 1}), mine]) == 80 * 2**30
+    assert device_bytes(spec, [other]) is None

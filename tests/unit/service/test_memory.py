@@ -27,6 +27,7 @@ from service.domain.presets import PRESETS
 from service.domain.profile import profile_of
 from service.domain.spec import JobSpec, Offload, PrecisionSpec
 from service.domain.training import TrainingSpec
+from service.domain.worker_memory import WorkerMemory
 
 ROOT = Path(__file__).resolve().parents[3]
 BF16 = PrecisionSpec(params="bf16", reduce="bf16")
@@ -161,7 +162,7 @@ def spec(**fields: object) -> JobSpec:
 
 
 def test_a_plan_has_a_line_for_each_stage_at_each_size_worth_one() -> None:
-    plan = plan_spec(spec(), capacity_bytes=None)
+    plan = plan_spec(spec(), memory=None)
     assert {(choice.stage, choice.workers) for choice in plan.choices} == {
         (stage, workers) for stage in range(4) for workers in (1, 2, 4, 6)
     }
@@ -170,15 +171,15 @@ def test_a_plan_has_a_line_for_each_stage_at_each_size_worth_one() -> None:
 
 
 def test_the_recommendation_is_the_least_traffic_that_fits() -> None:
-    choices = [choice for choice in plan_spec(spec(), capacity_bytes=None).choices if choice.workers == 6]
+    choices = [choice for choice in plan_spec(spec(), memory=None).choices if choice.workers == 6]
     needs = {choice.stage: choice.total_bytes for choice in choices if choice.offload == "none"}
     for stage in (1, 2, 3):
         room = int(needs[stage] / 0.9) + 1
-        recommendation = plan_spec(spec(), capacity_bytes=room).recommendation
+        recommendation = plan_spec(spec(), memory=WorkerMemory(device_bytes=room)).recommendation
         assert (recommendation.stage, recommendation.offload) == (stage, "none")
     room = int(needs[3] / 0.9) - 1
-    assert plan_spec(spec(), capacity_bytes=room).recommendation.offload == "nvme"
-    asked = plan_spec(spec(offload="nvme"), capacity_bytes=10**12).recommendation
+    assert plan_spec(spec(), memory=WorkerMemory(device_bytes=room)).recommendation.offload == "nvme"
+    asked = plan_spec(spec(offload="nvme"), memory=WorkerMemory(device_bytes=10**12)).recommendation
     assert (asked.stage, asked.offload) == (1, "nvme")
 
 
@@ -188,7 +189,7 @@ STATES = ("params", "grads", "optimizer")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("stage", range(4))
 def test_offload_moves_states_from_tier_to_tier_and_adds_none(stage: int, precision: str) -> None:
-    plan = plan_spec(spec(precision=precision), capacity_bytes=None)
+    plan = plan_spec(spec(precision=precision), memory=None)
     at = {choice.offload: choice for choice in plan.choices if (choice.stage, choice.workers) == (stage, 4)}
     assert set(at) == {"none", "cpu", "nvme"}
     assert len({choice.states_bytes for choice in at.values()}) == 1
@@ -217,7 +218,7 @@ def test_an_automatic_ratio_is_the_least_that_fits(budget: int, optimizer: str, 
 
 
 def test_a_ratio_of_one_s_own_has_a_line_of_its_own() -> None:
-    plan = plan_spec(spec(offload={"optimizer": "cpu", "params": "none", "ratio": 0.5}), capacity_bytes=None)
+    plan = plan_spec(spec(offload={"optimizer": "cpu", "params": "none", "ratio": 0.5}), memory=None)
     own = [choice for choice in plan.choices if choice.offload == "cpu, params none, ratio 0.5"]
     assert len(own) == 16
     for choice in own:
@@ -227,7 +228,7 @@ def test_a_ratio_of_one_s_own_has_a_line_of_its_own() -> None:
 
 
 def test_when_nothing_fits_the_plan_says_so_with_the_figures() -> None:
-    recommendation = plan_spec(spec(), capacity_bytes=10**6).recommendation
+    recommendation = plan_spec(spec(), memory=WorkerMemory(device_bytes=10**6)).recommendation
     assert recommendation.why.startswith("nothing fits: stage 3, offload nvme on 6 workers needs ")
 
 

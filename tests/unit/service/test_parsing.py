@@ -14,6 +14,7 @@ from service.domain.cluster import ClusterFacts, Node
 from service.domain.errors import Problem, RequestRefused, SpecRefused
 from service.domain.parsing import parse_bounds, parse_spec
 from service.domain.spec import WorkerBounds
+from service.domain.worker_memory import WorkerMemory
 
 
 def refused(document: Any, *, files: bool = True) -> dict[str, Problem]:
@@ -200,15 +201,15 @@ def test_a_job_that_exceeds_the_memory_it_asks_for_is_refused_with_what_fits() -
         "resources": {"memory_gb": 0.9},
         "training": {"batch_size": 1, "seq_len": 32},
     }
-    capacity = int(0.9 * 2**30)
+    memory = WorkerMemory(device_bytes=int(0.9 * 2**30))
     with pytest.raises(SpecRefused) as caught:
-        admit(parse_spec(fields), file_exists=None, capacity_bytes=capacity)
+        admit(parse_spec(fields), file_exists=None, memory=memory)
     (problem,) = caught.value.problems
     assert problem.field == "resources.memory_gb"
     assert "stage 1 on 1 workers needs 9" in problem.problem
     assert problem.fix == "raise it, or use stage: 0 with offload: nvme, which fits"
-    admit(parse_spec({**fields, "offload": "nvme"}), file_exists=None, capacity_bytes=capacity)
-    admit(parse_spec({**fields, "resources": {}}), file_exists=None, capacity_bytes=capacity)
+    admit(parse_spec({**fields, "offload": "nvme"}), file_exists=None, memory=memory)
+    admit(parse_spec({**fields, "resources": {}}), file_exists=None, memory=memory)
 
 
 def test_a_sequence_longer_than_the_context_is_refused() -> None:

@@ -82,6 +82,7 @@ def test_the_formula_of_our_models_is_their_trace(precision: str, checkpointing:
     assert (formula.numel, formula.units, formula.matrices) == (traced.numel, traced.units, traced.matrices)
     assert formula.kept == pytest.approx(traced.kept, rel=0.02)
     assert sum(formula.passing.values()) == pytest.approx(sum(traced.passing.values()), rel=0.03)
+    assert formula.operations == pytest.approx(traced.operations, rel=0.01)
 
 
 def test_a_model_that_looks_at_values_is_described_without_activations(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ export interface ClusterNode {
   address: string;
   alive: boolean;
   slots: number;
+  /** Of the host. */
   memory_bytes: number | null;
   accelerator: string | null;
+  accelerator_memory_bytes: number | null;
 }
 
 export interface SlotUse {

@@ -19,6 +19,7 @@ export interface Plan {
   numel: number;
   unit_numels: Record<string, number>;
   micro_batches: number;
+  /** Memory of a worker's device. */
   capacity_bytes: number | null;
   choices: PlanChoice[];
   recommendation: { stage: number; offload: string; workers: number; why: string };

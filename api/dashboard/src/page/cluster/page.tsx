@@ -184,7 +184,10 @@ function Nodes({ cluster }: { cluster: Cluster }) {
                 <td class="num">{node.slots}</td>
                 <td>{ranksOn(node.address, uses).join('; ') || '–'}</td>
                 <td class="num">{text(bytes(node.memory_bytes))}</td>
-                <td>{node.accelerator ?? '–'}</td>
+                <td>
+                  {node.accelerator ?? '–'}
+                  {node.accelerator_memory_bytes !== null && <small> {text(bytes(node.accelerator_memory_bytes))} each</small>}
+                </td>
                 <td>
                   <code>{node.id.slice(0, 12)}</code>
                 </td>

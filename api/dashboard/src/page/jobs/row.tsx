@@ -96,7 +96,7 @@ function Memory({ job, capacity }: { job: Job; capacity: Capacity }) {
   const worst = largest(stacksOf(job.memory, isPresent(job)));
   if (!worst) return <div role="cell" class="c-memory num">–</div>;
   const { slot, countsHost } = capacity.value;
-  const limit = capacityOf(job.spec, slot);
+  const limit = capacityOf(job.spec, slot, countsHost);
   const placed = placedOf(worst, restingOf(job.spec, job.stage));
   const parts = slabsOf(countsHost ? [placed.device, placed.host] : [placed.device]);
   const held = parts.reduce((total, part) => total + part.bytes, 0);
