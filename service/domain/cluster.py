@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from service.domain.spec import Resources
-from service.domain.wire import WorkerReport
+
+# The wire carries a worker's memory, which is read from here: only types go the other way.
+if TYPE_CHECKING:
+    from service.domain.wire import WorkerReport
 
 SlotKind = Literal["gpu", "cpu"]
 
