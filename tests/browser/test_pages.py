@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from api.client import ElastaneClient
 from tests.browser.axe import serious_faults
@@ -23,6 +24,27 @@ PLACES = [
     "/compare?jobs={job}",
     "/nowhere",
 ]
+
+
+# Where Tab stops: of radio buttons of one name, the browser stops at one.
+TABBABLE = """
+[...document.querySelectorAll('a[href], button, input, select, textarea, summary, [tabindex="0"]')].filter((one) =>
+  !one.disabled && one.tabIndex >= 0 && one.checkVisibility({visibilityProperty: true}) && one.type !== 'radio')
+"""
+CONTROLS = f"{TABBABLE}.length + 5"
+
+
+def press_tab(page: Page) -> dict[str, Any] | None:
+    """What Tab came to, and whether it can be seen that it did; None at the end of the page."""
+    page.keyboard.press("Tab")
+    found: dict[str, Any] | None = page.evaluate("""() => {
+      const [one, look] = [document.activeElement, getComputedStyle(document.activeElement)];
+      if (one === document.body) return null;
+      one.seen = true;
+      const outlined = look.outlineStyle !== 'none' || look.boxShadow !== 'none';
+      return {outlined, html: `not outlined: ${one.outerHTML.slice(0, 200)}`};
+    }""")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +86,35 @@ def test_keys_go_where_they_say(tab: Tab, ended: str) -> None:
     page.keyboard.press("Escape")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("search")
+
+
+def test_the_tab_key_reaches_every_control_and_the_one_reached_is_outlined(tab: Tab, ended: str) -> None:
+    found = {}
+    for place in PLACES:
+        page = tab.open(place.format(job=ended))
+        expect(page.locator("main h1, main h2").first).to_be_visible()
+        page.wait_for_timeout(400)
+        walked = [reached for _ in range(page.evaluate(CONTROLS)) if (reached := press_tab(page)) is not None]
+        missed = page.evaluate(f"{TABBABLE}.filter((one) => !one.seen).map((one) => one.outerHTML.slice(0, 200))")
+        found[place] = [*missed, *(one["html"] for one in walked if not one["outlined"])]
+    assert {place: faults for place, faults in found.items() if faults} == {}
+
+
+def test_the_arrow_keys_read_all_charts_at_one_step(tab: Tab, ended: str) -> None:
+    page = tab.open(f"/jobs/{ended}")
+    expect(page.locator('figure[data-chart="Loss"]')).to_have_attribute("data-last", "20")
+    readings = [page.locator(f'figure[data-chart="{name}"] .readings') for name in ("Throughput", "Workers")]
+
+    def read_at(keys: str, step: int) -> None:
+        page.keyboard.press(keys)
+        for each in readings:
+            expect(each).to_contain_text(f"step {step}")
+
+    read_at("ArrowRight", 1)
+    read_at("Shift+ArrowRight", 11)
+    read_at("ArrowLeft", 10)
+    page.keyboard.press("Escape")
+    expect(readings[1]).to_contain_text("at work")
 
 
 def test_a_filter_in_the_address_is_there_after_a_reload(tab: Tab, ended: str) -> None:
