@@ -122,7 +122,8 @@ def chart(page: Page) -> dict[str, str]:
 
 
 def submit(ours: Running) -> str:
-    answer = httpx.post(f"{ours.url}/v1/jobs", json=SPEC, trust_env=False).raise_for_status()
+    # Retention may be thinning the long job: it holds the one writer of the file for seconds.
+    answer = httpx.post(f"{ours.url}/v1/jobs", json=SPEC, timeout=PATIENCE_S, trust_env=False).raise_for_status()
     return str(answer.json()["id"])
 
 
