@@ -75,6 +75,8 @@ class Attempts:
             if attempt.ended or job.attempt_id != attempt.id:
                 raise AttemptOver(attempt_id)
             await work.attempts.save(replace(attempt, seen_at=self.clock.now()))
+            told = replace(job.progress, told=_first(job))
+            job = await write_job(work, replace(job, progress=told), before=job)
             await work.commit()
         return self._brief(job, attempt, address, await self.plans.room(job.spec))
 
@@ -85,7 +87,7 @@ class Attempts:
             attempt_id=attempt.id,
             attempt_number=attempt.number,
             spec=job.spec,
-            workers=max(1, job.granted),
+            workers=_first(job),
             checkpoint_uri=job.spec.checkpoint.uri or self.settings.checkpoints,
             cache_folder=str(home / "cache"),
             log_folder=str(home / "logs" / job.id),
@@ -104,8 +106,8 @@ class Attempts:
         """A job that recovers while a new attempt starts has lost the one before."""
         if job.state is not JobState.RECOVERING:
             return None
-        silent_s = (self.clock.now() - (job.progress.heard_at or job.since)).total_seconds()
-        return LostAttempt(step=job.progress.step, silent_s=max(0.0, silent_s))
+        stood_s = (self.clock.now() - (job.progress.stepped_at or job.since)).total_seconds()
+        return LostAttempt(step=job.progress.step, stood_s=max(0.0, stood_s))
 
     async def heartbeat(self, attempt_id: str, token: str, beat: Heartbeat) -> Orders:
         """Takes in the facts that are new, once; the reply is what is wished of the attempt now.
@@ -148,6 +150,9 @@ class Attempts:
             ending = conclude(change.job, beat.outcome, now=now)
             change = Change(job=ending.job, events=(*change.events, *ending.events))
             attempt = _ended(attempt, beat.outcome.result, beat.outcome.reason, now)
+        else:
+            told = replace(change.job.progress, told=change.job.granted)
+            change = replace(change, job=replace(change.job, progress=told))
         await work.attempts.save(attempt)
         return await write_job(work, change.job, *change.events, before=job), attempt
 
@@ -163,6 +168,11 @@ class Attempts:
             arrangement=Arrangement.of(job.spec),
             auto=job.spec.auto,
         )
+
+
+def _first(job: Job) -> int:
+    """Workers that a new attempt asks for."""
+    return max(1, job.granted)
 
 
 _ACTIONS = {Intent.RUN: "run", Intent.PAUSE: "pause", Intent.CANCEL: "cancel"}

@@ -58,7 +58,7 @@ def _use(job: Job, facts: ClusterFacts, drivers: Mapping[str, Attempt]) -> SlotU
         job_id=job.id,
         name=job.name,
         slots=held_slots(job, slot_kind=facts.slot_kind),
-        workers=max(job.granted, job.progress.workers),
+        workers=max(job.granted, job.progress.workers, job.progress.told),
         members=() if driver is None else driver.members,
     )
 

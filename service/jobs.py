@@ -90,14 +90,14 @@ class Jobs:
         for memory if needed."""
         settled = settle(parsed.spec, await self._source(parsed.spec))
         spec = settled.spec
-        present = {path: await self.files.matches(path) for path in files_of(spec)} if self.embedded else None
+        sizes = {path: await self.files.size_bytes(path) for path in files_of(spec)} if self.embedded else None
         memory = await self.plans.worker_memory(spec)
         # What a worker on CPUs did not ask for binds nobody; an accelerator's memory does.
         asks = bool(parsed.wishes) or spec.stage == "auto" or spec.resources.memory_gb is not None
         asks = asks or (memory is not None and memory.apart)
         decision = admit(
             spec,
-            file_exists=present.__getitem__ if present is not None else None,
+            size_of=sizes.__getitem__ if sizes is not None else None,
             memory=memory if asks else None,
             shape=await self.plans.shape(spec),
             machine=await self.plans.facts() if self.embedded else None,
@@ -257,7 +257,8 @@ class Jobs:
 
     def _scaled(self, job: Job, changed: Job, caller: ApiKey | None) -> Event:
         payload: dict[str, object] = {"from": _span(job.bounds), "to": _span(changed.bounds), **_by(caller)}
-        words = f"Scaled from {_words(job.bounds)} to {_words(changed.bounds)} workers"
+        most = "worker" if changed.bounds.max == 1 else "workers"
+        words = f"Scaled from {_words(job.bounds)} to {_words(changed.bounds)} {most}"
         before, after = Arrangement.of(job.spec), Arrangement.of(changed.spec)
         if after != before:
             words += f", from {before} to {after}"
@@ -336,7 +337,7 @@ def _arranged(job: Job, stage: int | None, offload: object) -> JobSpec:
         return job.spec
     left = [field for field in job.spec.auto if field not in changes]
     parsed = parse({**job.spec.model_dump(mode="json"), "auto": left, **changes})
-    return admit(parsed.spec, file_exists=None, wishes=parsed.wishes).spec
+    return admit(parsed.spec, size_of=None, wishes=parsed.wishes).spec
 
 
 def _pause_trigger(job: Job) -> Trigger | None:

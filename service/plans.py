@@ -55,7 +55,7 @@ class Plans:
         profiles, memory = await self.profiles(spec), await self.worker_memory(spec)
         legal = admit(
             spec,
-            file_exists=None,
+            size_of=None,
             memory=memory,
             shape=await self.shape(spec),
             wishes=parsed.wishes - {OFFLOAD},

@@ -326,8 +326,9 @@ class RayHost(Protocol):
 
 
 class Files(Protocol):
-    async def matches(self, pattern: str) -> bool:
-        """Whether this machine has a readable file for the glob; true where it cannot be told soon."""
+    async def size_bytes(self, pattern: str) -> int | None:
+        """Of all readable files of this machine that the glob matches; None where there is none. What cannot be told
+        soon is taken to be endless: 2**63."""
         ...
 
     async def document(self, path: str) -> dict[str, Any] | None:

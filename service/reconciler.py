@@ -28,6 +28,7 @@ from service.domain.key import quotas_of, secret_hash
 from service.domain.log import bounded
 from service.domain.observation import lose, settle
 from service.domain.sharing import Sharing, share_out, wants_workers
+from service.domain.text import counted
 from service.domain.watching import EndByForce, Launch, Lost, Release, Verdict, judge, needs_look
 from service.ledger import NOTICES, RECONCILE, write_job
 from service.ports import Bus, Capacity, Clock, Database, Files, Launcher, LaunchOrder, RayHost, Tokens, UnitOfWork
@@ -176,7 +177,7 @@ class Reconciler:
             attempt = await work.attempts.get(attempt.id)
             await work.attempts.save(replace(attempt, released=True))
             if job.attempt_id == attempt.id:
-                await write_job(work, replace(job, progress=replace(job.progress, workers=0)), before=job)
+                await write_job(work, replace(job, progress=replace(job.progress, workers=0, told=0)), before=job)
             await work.commit()
         self.bus.wake(NOTICES)
 
@@ -192,7 +193,7 @@ class Reconciler:
             ended = replace(attempt, state=AttemptState.ENDED, ended_at=now, result="lost", reason=reason)
             await work.attempts.save(replace(ended, released=True, workers=()))
             if not job.terminal and job.attempt_id == attempt.id:
-                gone = replace(job, progress=replace(job.progress, workers=0))
+                gone = replace(job, progress=replace(job.progress, workers=0, told=0))
                 change = lose(gone, cause="system", reason=reason, now=now)
                 await write_job(work, change.job, *change.events, before=job)
             await work.commit()
@@ -287,7 +288,7 @@ class Reconciler:
             )
             await work.attempts.add(attempt)
             started = replace(job, attempt=attempt.number, attempt_id=attempt.id, retry_at=None)
-            reason = f"Starting {job.granted} workers (attempt {attempt.number})"
+            reason = f"Starting {counted(job.granted, 'worker')} (attempt {attempt.number})"
             payload = {"attempt": attempt.number, "workers": job.granted}
             after, event = apply(started, Trigger.LAUNCH, now=now, reason=reason, payload=payload)
             await write_job(work, after, event, before=job)

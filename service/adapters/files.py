@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 SCAN_LIMIT_S = 5.0
+ENDLESS = 2**63
 DOCUMENT_LIMIT_BYTES = 2**20
 
 
 class LocalFiles:
-    async def matches(self, pattern: str) -> bool:
+    async def size_bytes(self, pattern: str) -> int | None:
         """A pattern may walk an endless tree: after some seconds the workers are left to find out."""
         try:
-            return await asyncio.wait_for(asyncio.to_thread(_matches, pattern), SCAN_LIMIT_S)
+            return await asyncio.wait_for(asyncio.to_thread(_size_bytes, pattern), SCAN_LIMIT_S)
         except TimeoutError:
-            return True
+            return ENDLESS
 
     async def document(self, path: str) -> dict[str, Any] | None:
         return await asyncio.to_thread(_document, Path(path))
@@ -31,17 +32,17 @@ class LocalFiles:
             await asyncio.to_thread(_remove, Path(uri))
 
 
-def _matches(pattern: str) -> bool:
-    until = time.monotonic() + SCAN_LIMIT_S
+def _size_bytes(pattern: str) -> int | None:
+    until, found = time.monotonic() + SCAN_LIMIT_S, None
     try:
         for path in glob.iglob(os.path.expanduser(pattern), recursive=True):
             if os.path.isfile(path) and os.access(path, os.R_OK):
-                return True
+                found = (found or 0) + os.path.getsize(path)
             if time.monotonic() > until:
-                return True
+                return ENDLESS
     except (OSError, ValueError):
-        return False
-    return False
+        return None
+    return found
 
 
 def _document(path: Path) -> dict[str, Any] | None:

@@ -14,9 +14,15 @@ from service.domain.planning import does_not_fit
 from service.domain.presets import GPT_CLASSES, GptShape, Shape
 from service.domain.profile import profile_of, shape_of
 from service.domain.spec import HfModel, JobSpec, TextData, TokensData
+from service.domain.text import counted
 from service.domain.worker_memory import WorkerMemory
 
 BYTES_VOCAB = 256  # byte-level text needs a token for each byte
+
+
+# Bytes of the readable files that a glob matches; None where there is none.
+SizeOf = Callable[[str], int | None]
+TOKEN_BYTES = {"uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "int64": 8}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +36,7 @@ class Decision:
 def admit(
     spec: JobSpec,
     *,
-    file_exists: Callable[[str], bool] | None,
+    size_of: SizeOf | None,
     memory: WorkerMemory | None = None,
     machine: ClusterFacts | None = None,
     shape: Shape | None = None,
@@ -40,7 +46,7 @@ def admit(
     profiles: ProfileOf = profile_of,
     must_fit: bool = True,
 ) -> Decision:
-    """`file_exists` answers for globs on the machine of the workers; None where that is another one.
+    """`size_of`: what a glob matches on the machine of the workers; None where that is another one.
 
     `machine`: what the one machine of the workers has; None where machines may come. `names_paths`: whether the user
     has to say where states rest on a disk, because the machines are not this one. `memory`: of a worker, where it is
@@ -57,8 +63,8 @@ def admit(
         problems += _without_a_folder(spec)
     if quota is not None:
         problems += _beyond(spec, quota)
-    if file_exists is not None:
-        problems += _files(spec, file_exists)
+    if size_of is not None:
+        problems += _files(spec, size_of)
     if problems:
         raise SpecRefused(problems)
     has_disk = not names_paths or spec.offload.path is not None
@@ -86,9 +92,8 @@ class Quota:
 
 def _beyond(spec: JobSpec, quota: Quota) -> Iterator[Problem]:
     if spec.workers.min > (most := quota.workers(spec)):
-        problem = (
-            f"the key {quota.name!r} has a quota of {quota.slots} {quota.slot_kind} slots: room for {most} workers"
-        )
+        slots = counted(quota.slots, f"{quota.slot_kind} slot")
+        problem = f"the key {quota.name!r} has a quota of {slots}: room for {counted(most, 'worker')}"
         fix = (f"use a minimum of at most {most}, or " if most else "") + "have the quota raised: elastane keys quota"
         yield Problem(field="workers.min", value=spec.workers.min, problem=problem, fix=fix)
 
@@ -96,7 +101,8 @@ def _beyond(spec: JobSpec, quota: Quota) -> Iterator[Problem]:
 def _within(spec: JobSpec, quota: Quota) -> dict[str, str]:
     if spec.workers.max <= (most := quota.workers(spec)):
         return {}
-    told = f"at most {most} of {spec.workers.max} at once: the key {quota.name!r} has a quota of {quota.slots} slots"
+    slots = counted(quota.slots, "slot")
+    told = f"at most {most} of {spec.workers.max} at once: the key {quota.name!r} has a quota of {slots}"
     return {"workers": told}
 
 
@@ -184,13 +190,15 @@ def _machine(spec: JobSpec, machine: ClusterFacts) -> Iterator[Problem]:
     slots, each = machine.max_slots, slots_per_worker(spec.resources, slot_kind=machine.slot_kind)
     field = "gpu" if machine.slot_kind == "gpu" else "cpu"
     if each > slots:
-        problem = f"one worker needs {each} slots and this machine has {slots}"
+        problem = f"one worker needs {counted(each, 'slot')} and this machine has {slots}"
         fix = f"ask for at most {slots}, or start the service with more --slots"
         yield Problem(field=f"resources.{field}", value=getattr(spec.resources, field), problem=problem, fix=fix)
     memory_gb, asked = sum(node.memory_bytes or 0 for node in machine.nodes) / 2**30, spec.resources.memory_gb
     least = spec.workers.min
     if machine.slot_kind == "cpu" and asked is not None and memory_gb and asked * least > memory_gb:
-        problem = f"{least} workers of {asked:g} GB are more than the {memory_gb:.1f} GB that this machine offers"
+        problem = (
+            f"{counted(least, 'worker')} of {asked:g} GB need more than the {memory_gb:.1f} GB that this machine offers"
+        )
         fix = f"ask for at most {math.floor(memory_gb / least * 10) / 10:g}"
         yield Problem(field="resources.memory_gb", value=asked, problem=problem, fix=fix)
 
@@ -254,17 +262,36 @@ def config_of(spec: JobSpec) -> tuple[str, ...]:
     return (f"{spec.model.hf.rstrip('/')}/config.json",)
 
 
-def _files(spec: JobSpec, file_exists: Callable[[str], bool]) -> Iterator[Problem]:
+def _files(spec: JobSpec, size_of: SizeOf) -> Iterator[Problem]:
     for path in config_of(spec):
-        if not file_exists(path):
+        if size_of(path) is None:
             fix = "give a folder with config.json, or an id of the hub"
             yield Problem(field="model.hf", value=path, problem="there is no such file", fix=fix)
-    if isinstance(spec.data, TextData) and not file_exists(spec.data.text):
+    if isinstance(spec.data, TextData):
         fix = "give a glob that matches a readable file on this machine"
-        yield Problem(field="data.text", value=spec.data.text, problem="matches no file", fix=fix)
-    if isinstance(spec.data, TokensData) and not file_exists(spec.data.tokens):
+        yield from _data("data.text", spec.data.text, size_of, 1, spec.training.seq_len, "matches no file", fix)
+    if isinstance(spec.data, TokensData):
+        path, item_bytes = spec.data.tokens, TOKEN_BYTES[spec.data.dtype]
         fix = "give the path of a readable file on this machine"
-        yield Problem(field="data.tokens", value=spec.data.tokens, problem="there is no such file", fix=fix)
+        yield from _data("data.tokens", path, size_of, item_bytes, spec.training.seq_len, "there is no such file", fix)
+        if (size_of(path) or 0) % item_bytes:
+            problem = f"the file's {size_of(path)} bytes are no multiple of {item_bytes}"
+            fix = "give the type that the file has"
+            yield Problem(field="data.dtype", value=spec.data.dtype, problem=problem, fix=fix)
+
+
+def _data(
+    field: str, path: str, size_of: SizeOf, item_bytes: int, seq_len: int, absent: str, fix: str
+) -> Iterator[Problem]:
+    """A sample is seq_len tokens and the one that follows."""
+    size = size_of(path)
+    if size is None:
+        yield Problem(field=field, value=path, problem=absent, fix=fix)
+    elif size // item_bytes <= seq_len:
+        problem = (
+            f"{counted(size // item_bytes, 'token')} are less than one sample of training.seq_len + 1 = {seq_len + 1}"
+        )
+        yield Problem(field=field, value=path, problem=problem, fix="give more data or a smaller training.seq_len")
 
 
 # ---- does it fit ---------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from service.domain.cluster import SlotKind, slots_per_worker
 from service.domain.job import Job
 from service.domain.standing import Standing
+from service.domain.text import counted
 
 # A resize pauses training for seconds: a worker moves to another job only where it adds so much more,
 KEEP = 1.25
@@ -29,9 +30,10 @@ NO_QUOTAS: Quotas = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """A job that wants workers. granted: what it was given before; present: workers seen, leaving ones included.
-    order: smaller came earlier. points: what waiting adds to the priority. scaling: how its throughput grows with
-    workers (`standing.py`). shrunk_for_s: since others took workers from it. key_id: whose quota it counts against."""
+    """A job that wants workers. granted: what it was given before; present: workers that it has, leaving ones included,
+    or may have by its latest orders. order: smaller came earlier. points: what waiting adds to the priority. scaling:
+    how its throughput grows with workers (`standing.py`). shrunk_for_s: since others took workers from it. key_id:
+    whose quota it counts against."""
 
     job_id: str
     priority: int
@@ -149,7 +151,7 @@ def demand_of(job: Job, *, slot_kind: SlotKind, standing: Standing = NONE, now: 
         max=job.bounds.max,
         slots_each=slots_per_worker(job.spec.resources, slot_kind=slot_kind),
         granted=job.granted,
-        present=job.progress.workers,
+        present=max(job.progress.workers, job.progress.told),
         points=0 if now is None else standing.points(now=now),
         scaling=standing.scaling,
         shrunk_for_s=math.inf if now is None else standing.shrunk_for_s(now=now),
@@ -183,20 +185,21 @@ class Crowd:
 def why_waiting(demand: Demand, crowd: Crowd, *, slots: int, kind: SlotKind, quotas: Quotas = NO_QUOTAS) -> str:
     """A sentence with numbers for a job that was given nothing."""
     need = demand.min * demand.slots_each
+    needed = counted(need, f"{kind} slot")
     if (quota := quotas.get(demand.key_id or "")) is not None:
         within = crowd.by_key.get(demand.key_id or "", 0) - demand.held
         if need + within > quota:
             return (
-                f"Waiting for {need} {kind} slots within the quota of its key: its other jobs hold {within} of the "
+                f"Waiting for {needed} within the quota of its key: its other jobs hold {within} of the "
                 f"{quota} slots that they may hold together"
             )
     if slots == 0:
-        return f"Waiting for {need} {kind} slots: the cluster offers none now"
+        return f"Waiting for {needed}: the cluster offers none now"
     if need > slots:
         fewer = slots // demand.slots_each
         advice = f"scale the job to a minimum of {fewer}" if fewer else f"ask for fewer {kind}s per worker"
         return (
-            f"Needs {need} {kind} slots for its minimum of {demand.min} workers, but the cluster has {slots} in all; "
+            f"Needs {needed} for its minimum of {counted(demand.min, 'worker')}, but the cluster has {slots} in all; "
             f"{advice} or add slots"
         )
     used, holders = crowd.held - demand.held, crowd.holders - (demand.held > 0)
@@ -206,7 +209,7 @@ def why_waiting(demand: Demand, crowd: Crowd, *, slots: int, kind: SlotKind, quo
             f"Waiting for its turn: of {slots} {kind} slots {free} are free, and jobs that come before it wait for them"
         )
     return (
-        f"Waiting for {need} {kind} slots: {free} of {slots} are free, "
-        f"{used} are held by {holders} other jobs (its priority is {demand.priority}"
+        f"Waiting for {needed}: {free} of {slots} are free, "
+        f"{used} are held by {counted(holders, 'other job')} (its priority is {demand.priority}"
         f"{f', and waiting has added {demand.points}' if demand.points else ''})"
     )

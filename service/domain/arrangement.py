@@ -9,6 +9,7 @@ from service.domain.choice import OFFLOAD, Room, choose
 from service.domain.offload import label
 from service.domain.planning import STAGES, rank_bytes
 from service.domain.spec import JobSpec, Offload, WorkerBounds
+from service.domain.text import counted
 from service.domain.value import Value
 from service.domain.worker_memory import WorkerMemory
 
@@ -44,7 +45,7 @@ def arranged(spec: JobSpec, wanted: Arrangement, *, workers: int, room: Room) ->
     does not fit."""
     if not spec.auto or room.profile_of(spec) is None:
         found = fitting(spec, wanted, workers=workers, room=room)
-        return Arranged(found, "" if found == wanted else f"{wanted} does not fit {workers} workers")
+        return Arranged(found, "" if found == wanted else f"{wanted} does not fit {counted(workers, 'worker')}")
     free = {"stage": "auto"} if "stage" in spec.auto else {}
     trial = wanted.applied(spec).model_copy(update={**free, "workers": WorkerBounds(min=workers, max=workers)})
     chosen, report = choose(trial, {OFFLOAD} & set(spec.auto), room)

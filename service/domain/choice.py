@@ -10,6 +10,7 @@ from service.domain.plan import PlanChoice, Recommendation
 from service.domain.planning import plan_spec, recommend
 from service.domain.profile import Profile
 from service.domain.spec import JobSpec, Offload, WorkerBounds
+from service.domain.text import counted
 from service.domain.worker_memory import MARGIN, WorkerMemory
 
 OFFLOAD, MICRO = "offload", "training.micro_batch_size"
@@ -86,7 +87,8 @@ def _micro(spec: JobSpec, wishes: Collection[str], room: Room) -> tuple[JobSpec,
         if choice is not None and choice.fits:
             break
     needs = "" if choice is None else f" and needs {room.memory.needed(choice.bytes_by_kind)} bytes"
-    why = f"{size}: the largest that fits on {spec.workers.min} workers at stage {found.stage}, offload {found.offload}"
+    where = f"{counted(spec.workers.min, 'worker')} at stage {found.stage}, offload {found.offload}"
+    why = f"{size}: the largest that fits on {where}"
     return with_micro(spec, size), f"{why}{needs}"
 
 

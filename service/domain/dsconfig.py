@@ -13,6 +13,7 @@ from typing import Any
 from service.domain.dskeys import ABSENT, IGNORED
 from service.domain.dsreading import AUTO, ROOT, Import, Reading, imported, leaves_of, long_form, most_workers
 from service.domain.errors import Problem
+from service.domain.text import counted
 from service.domain.training import TrainingSpec
 
 # Of so many unknown keys the nearest known one is looked for.
@@ -62,7 +63,7 @@ def _batch(reading: Reading) -> None:
         reading.ignore(_TURNS, "the micro-batches of a step are shared out over the workers there are")
     elif turns is not None:
         each = micro or reading.said(size) or TrainingSpec().micro_batch_size
-        why = f"{each} x {turns} x {workers} workers"
+        why = f"{each} x {turns} x {counted(workers, 'worker')}"
         reading.put(_TURNS, batch, each * turns * workers if isinstance(each, int) else None, why)
     if total is not None and micro is None and _MICRO not in reading.autos and not total % ((turns or 1) * workers):
         reading.defaults[size] = total // ((turns or 1) * workers)

@@ -9,6 +9,7 @@ from datetime import datetime
 from service.domain.allocation import NO_QUOTAS, Demand, Quotas, demand_of, ranked
 from service.domain.cluster import ClusterFacts
 from service.domain.job import DRIVEN, Intent, Job, JobState
+from service.domain.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +91,10 @@ def _sentences(
         yield f"The next try is due in {(job.retry_at - now).total_seconds():.0f} s, after {job.failures} lost attempts"
     kind = facts.slot_kind
     if not job.granted:
-        yield f"It needs {own.min * own.slots_each} {kind} slots to start ({own.min} workers of {own.slots_each})"
+        needed = counted(own.min * own.slots_each, f"{kind} slot")
+        yield f"It needs {needed} to start ({counted(own.min, 'worker')} of {own.slots_each})"
     else:
-        yield f"It is given {job.granted} of at most {own.max} workers; {job.progress.workers} are there"
+        yield f"It is given {job.granted} of at most {counted(own.max, 'worker')}; {job.progress.workers} are there"
     yield f"{free} of {facts.slots} {kind} slots are free; {len(ahead)} other jobs hold some or come first"
     if facts.max_slots > facts.slots:
         yield f"Its autoscaler may bring the cluster to {facts.max_slots} {kind} slots"

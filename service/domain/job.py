@@ -112,15 +112,18 @@ TRANSITIONS: Mapping[tuple[JobState, Trigger], tuple[JobState, str]] = MappingPr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the attempt last said, and when it was heard. `memory`: bytes by rank and kind."""
+    """What the attempt last said, when it was heard, and when it was first heard of a further step. told: workers that
+    its latest orders name, which it may have before it says so. `memory`: bytes by rank and kind."""
 
     step: int = 0
     generation: int = 0
     workers: int = 0
+    told: int = 0
     loss: float | None = None
     tokens_per_s: float | None = None
     memory: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     heard_at: datetime | None = None
+    stepped_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

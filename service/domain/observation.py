@@ -13,6 +13,7 @@ from service.domain.deviation import off_plan
 from service.domain.event import Event
 from service.domain.job import Intent, Job, JobState, Progress, Trigger, apply
 from service.domain.log import bounded
+from service.domain.text import counted
 from service.domain.wire import Heartbeat, Outcome, Phase, Sample
 
 S, T = JobState, Trigger
@@ -57,10 +58,11 @@ def observe(job: Job, attempt: Attempt, beat: Heartbeat, samples: Iterable[Sampl
     if is_late(job, attempt, beat):
         return Change(job=replace(job, progress=replace(job.progress, heard_at=now)))
     before, progress = job, _progress(job.progress, attempt, beat, tuple(samples))
-    job = replace(job, progress=replace(progress, heard_at=now))
+    stepped_at = now if progress.step > before.progress.step else before.progress.stepped_at
+    job = replace(job, progress=replace(progress, heard_at=now, stepped_at=stepped_at))
     change = Change(job=job, events=off_plan(before, job, now=now))
     for trigger in _triggers(job, beat.phase):
-        reason = _REASONS[trigger].format(workers=beat.world_size, step=beat.step)
+        reason = _REASONS[trigger].format(workers=counted(beat.world_size, "worker"), step=beat.step)
         change = change.then(trigger, now=now, reason=reason, workers=beat.world_size)
     return replace(change, job=_noted(change.job, beat))
 
@@ -91,8 +93,8 @@ def _triggers(job: Job, phase: Phase) -> tuple[Trigger, ...]:
 
 
 _REASONS = {
-    T.START: "Training on {workers} workers",
-    T.RUN: "Training on {workers} workers from step {step}",
+    T.START: "Training on {workers}",
+    T.RUN: "Training on {workers} from step {step}",
     T.RESIZE: "Changing the number of workers at step {step}",
     T.LOSE: "A worker was lost at step {step}; going on with those that are left",
 }

@@ -21,6 +21,7 @@ from service.domain.offload import WHOLE, by_tier, fitting_ratio, in_memory, lab
 from service.domain.plan import Plan, PlanChoice, Recommendation
 from service.domain.profile import Profile, profile_of
 from service.domain.spec import JobSpec, Offload
+from service.domain.text import counted
 from service.domain.worker_memory import WorkerMemory
 
 STAGES = {"zero": (0, 1, 2, 3), "fsdp": (0, 2, 3)}
@@ -219,7 +220,8 @@ def recommend(
 
 def does_not_fit(choice: PlanChoice, memory: WorkerMemory) -> str:
     offload = "" if choice.offload == "none" else f", offload {choice.offload}"
-    return f"stage {choice.stage}{offload} on {choice.workers} workers {memory.shortage(choice.bytes_by_kind)}"
+    where = f"on {counted(choice.workers, 'worker')}"
+    return f"stage {choice.stage}{offload} {where} {memory.shortage(choice.bytes_by_kind)}"
 
 
 def _why(choice: PlanChoice, memory: WorkerMemory | None) -> str:

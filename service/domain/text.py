@@ -16,6 +16,11 @@ def rfc3339(at: datetime) -> str:
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def counted(number: int, noun: str) -> str:
+    """1 worker, 2 workers."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def askable(text: str, *, limit: int = 100) -> bool:
     """Whether a row could have this key; where not, there is no such row and nothing need be asked."""
     return len(text) <= limit and text.isascii() and text.isprintable()

@@ -129,10 +129,10 @@ class Orders(Message):
 
 
 class LostAttempt(Message):
-    """The attempt before, which was lost: the last step that was heard of it, and how long ago."""
+    """The attempt before, which was lost: the last step that was heard of it, and how long ago that was."""
 
     step: int
-    silent_s: float
+    stood_s: float
 
 
 class Brief(Message):

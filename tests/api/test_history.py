@@ -104,7 +104,8 @@ def test_a_running_job_says_when_it_was_heard_and_how_it_does(service: LiveServi
 def test_the_members_of_the_present_generation_are_listed(service: LiveService) -> None:
     job_id, _ = service.running()
     items = service.http.get(f"/v1/jobs/{job_id}/workers").json()["items"]
-    assert items == [{"rank": 0, "pid": 1, "node": "n", "device": "cpu", "state": "running"}]
+    own = {"rank": 0, "pid": 1, "node": "n", "device": "cpu", "state": "running"}
+    assert items == [{**own, "buddy": None}]
 
 
 def lines(*texts: str, rank: int | None = 0) -> dict[str, object]:

@@ -40,16 +40,16 @@ async def test_who_waits_looks_by_itself_after_a_while() -> None:
 def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "a.json").write_text('{"a": [1]}')
-    fake = FakeFiles(f"{tmp_path}/*.txt", f"{tmp_path}/a.txt")
+    fake = FakeFiles(f"{tmp_path}/*.txt", f"{tmp_path}/a.txt", size=1)
     fake.documents[f"{tmp_path}/a.json"] = {"a": [1]}
     return LocalFiles() if request.param == "local" else fake
 
 
-async def test_a_glob_matches_where_there_is_a_file(files: Files, tmp_path: Path) -> None:
-    assert await files.matches(f"{tmp_path}/*.txt")
-    assert await files.matches(f"{tmp_path}/a.txt")
+async def test_a_glob_is_as_large_as_the_files_that_it_matches(files: Files, tmp_path: Path) -> None:
+    assert await files.size_bytes(f"{tmp_path}/*.txt") == 1
+    assert await files.size_bytes(f"{tmp_path}/a.txt") == 1
     for nothing in (f"{tmp_path}/*.md", f"{tmp_path}", "/nonexistent/*", "a\x00b", ""):
-        assert not await files.matches(nothing)
+        assert await files.size_bytes(nothing) is None
 
 
 async def test_a_document_is_read_where_it_is_one(files: Files, tmp_path: Path) -> None:

@@ -34,7 +34,15 @@ def job(index: int = 1, **fields: Any) -> Job:
         "failed_at_step": 7,
         "retry_at": NOW + timedelta(seconds=2),
         "progress": Progress(
-            step=12, generation=3, workers=2, loss=2.5, tokens_per_s=1e4, memory={"0": {"params": 10}}, heard_at=NOW
+            step=12,
+            generation=3,
+            workers=2,
+            loss=2.5,
+            tokens_per_s=1e4,
+            memory={"0": {"params": 10}},
+            heard_at=NOW,
+            stepped_at=NOW,
+            told=3,
         ),
         "created_at": NOW,
         "since": NOW + timedelta(seconds=1),

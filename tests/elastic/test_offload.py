@@ -50,10 +50,10 @@ def test_states_that_exceed_the_memory_of_a_worker_train_from_a_disk(bench: Benc
     """The same job without offload is refused: it asks for less memory than its states take."""
     memory = WorkerMemory(device_bytes=int(MEMORY_GB * 2**30))
     with pytest.raises(SpecRefused) as caught:
-        admit(parse_spec(BIG), file_exists=None, memory=memory)
+        admit(parse_spec(BIG), size_of=None, memory=memory)
     assert [problem.field for problem in caught.value.problems] == ["resources.memory_gb"]
     spec = {**BIG, "offload": "nvme"}
-    admit(parse_spec(spec), file_exists=None, memory=memory)
+    admit(parse_spec(spec), size_of=None, memory=memory)
     with bench.attempt(spec, workers=1) as attempt:
         attempt.ends("succeeded")
     measured = {sample.name: sample.value for fact in attempt.service.facts for sample in fact.samples or ()}

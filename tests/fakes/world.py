@@ -59,13 +59,16 @@ class FakeTokens:
 
 
 class FakeFiles:
-    def __init__(self, *present: str) -> None:
+    """Files by pattern: each one of `present` holds `size` bytes."""
+
+    def __init__(self, *present: str, size: int = 2**20) -> None:
         self.present = set(present)
+        self.size = size
         self.documents: dict[str, dict[str, Any]] = {}
         self.removed: list[str] = []
 
-    async def matches(self, pattern: str) -> bool:
-        return pattern in self.present
+    async def size_bytes(self, pattern: str) -> int | None:
+        return self.size if pattern in self.present else None
 
     async def document(self, path: str) -> dict[str, Any] | None:
         return self.documents.get(path)

@@ -100,7 +100,7 @@ class Controller:
         generation, lost = self._formation.adopt(found, Arrangement.of(self._brief.spec)), self._brief.lost
         if generation is None and lost is not None:
             self._formation.cause = "recover"
-            self._progress.inherit(lost.step, silent_s=lost.silent_s)
+            self._progress.inherit(lost.step, stood_s=lost.stood_s)
         if generation is None:
             return
         self._progress.advance(max(each.step for each in found))

@@ -52,10 +52,10 @@ class Progress:
         if step > self.furthest:
             self.furthest, self.losses = step, 0
 
-    def inherit(self, step: int, *, silent_s: float) -> None:
-        """An earlier attempt was here, and was last heard so long ago."""
+    def inherit(self, step: int, *, stood_s: float) -> None:
+        """An earlier attempt was here, and has done no step since so long ago."""
         self.go_to(step)
-        self.stepped_at = self._clock() - silent_s
+        self.stepped_at = self._clock() - stood_s
 
     @property
     def waited_s(self) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from service.domain.spec import JobSpec
+from service.domain.text import counted
 from service.domain.wire import CheckpointReport, Phase, WorkerReport
 from workers.checkpoint.places import step_name
 from workers.controller.divergence import first_difference
@@ -42,8 +43,8 @@ class Timeline:
             "moved_bytes": cost.moved_bytes,
             "redone_steps": redone,
         }
-        workers = len(generation.members)
-        spent = f"{_steps(redone)} redone, {cost.moved_bytes / 1e6:.1f} MB moved"
+        workers, named = len(generation.members), counted(len(generation.members), "worker")
+        spent = f"{counted(redone, 'step')} redone, {cost.moved_bytes / 1e6:.1f} MB moved"
         if cost.pause_s is not None:
             spent = f"{spent}, {cost.pause_s:.2f} s of pause"
         self._arranged(generation, cost, parts)
@@ -51,15 +52,15 @@ class Timeline:
             # The wish was taken back while the group stopped for it.
             return
         if generation.cause == "resize":
-            size = f"From {generation.before} to {_workers(workers)}"
+            size = f"From {generation.before} to {named}"
             if generation.before == workers:
-                size = f"{len(generation.leavers)} of {_workers(workers)} replaced"
+                size = f"{len(generation.leavers)} of {named} replaced"
             message = f"{size} at step {cost.from_step}: {spent}"
             ends = {"from": generation.before, "to": workers}
             self._tell("resized", generation, message, step=cost.from_step, **ends, **parts)
         elif generation.cause == "recover":
             whence = {"survivors": "the survivors' memory", "checkpoint": "a checkpoint", "start": "the start"}
-            message = f"{_workers(workers)} went on from step {cost.from_step}, out of {whence[cost.source]}: {spent}"
+            message = f"{named} went on from step {cost.from_step}, out of {whence[cost.source]}: {spent}"
             origin = {"workers": workers, "from_step": cost.from_step, "from": cost.source}
             self._tell("recovered", generation, message, step=cost.from_step, **origin, **parts)
 
@@ -68,7 +69,9 @@ class Timeline:
         if before is None:
             return
         pause = f", {cost.pause_s:.2f} s of pause" if cost.pause_s is not None else ""
-        message = f"From {before} to {now} at step {cost.from_step}, on {_workers(len(generation.members))}{pause}"
+        message = (
+            f"From {before} to {now} at step {cost.from_step}, on {counted(len(generation.members), 'worker')}{pause}"
+        )
         message = f"{message}: {generation.why}" if generation.why else message
         ends = {"from": before.model_dump(mode="json"), "to": now.model_dump(mode="json")}
         self._tell("rearranged", generation, message, step=cost.from_step, **ends, **parts)
@@ -127,7 +130,7 @@ class Timeline:
 
     def adopted(self, generation: Generation, step: int) -> None:
         workers = len(generation.members)
-        message = f"A new controller took over {_workers(workers)} at step {step}; no step redone"
+        message = f"A new controller took over {counted(workers, 'worker')} at step {step}; no step redone"
         self._tell("adopted", generation, message, step=step, workers=workers, redone_steps=0)
 
     def standing(
@@ -232,14 +235,6 @@ def worker_reports(generation: Generation | None, group: WorkerGroup, spec: JobS
         for rank, hand in hands
         if hand.ready is not None
     )
-
-
-def _workers(count: int) -> str:
-    return "1 worker" if count == 1 else f"{count} workers"
-
-
-def _steps(count: int) -> str:
-    return {0: "no step", 1: "1 step"}.get(count, f"{count} steps")
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -72,7 +72,9 @@ def _stdlib(cache_folder: Path) -> npt.NDArray[np.uint8]:
 
 
 def _text(pattern: str, cache_folder: Path) -> npt.NDArray[np.uint8]:
-    files = [Path(path) for path in sorted(glob.glob(pattern, recursive=True)) if os.path.isfile(path)]
+    files = [
+        Path(path) for path in sorted(glob.glob(os.path.expanduser(pattern), recursive=True)) if os.path.isfile(path)
+    ]
     if not files:
         fix = "check the pattern, and that every worker's machine has the files"
         raise DataError(field="data.text", value=pattern, problem="no file matches", fix=fix)
@@ -85,7 +87,8 @@ def _text(pattern: str, cache_folder: Path) -> npt.NDArray[np.uint8]:
 
 def _token_file(spec: TokensData) -> npt.NDArray[np.integer]:
     try:
-        size_bytes = os.path.getsize(spec.tokens)
+        path = Path(os.path.expanduser(spec.tokens))
+        size_bytes = path.stat().st_size
     except OSError as error:
         fix = "check the path, and that every worker's machine has the file"
         raise DataError(field="data.tokens", value=spec.tokens, problem=str(error.strerror), fix=fix) from error
@@ -93,7 +96,7 @@ def _token_file(spec: TokensData) -> npt.NDArray[np.integer]:
     if size_bytes % itemsize:
         problem = f"{size_bytes} bytes are no multiple of {itemsize}, the size of {spec.dtype}"
         raise DataError(field="data.dtype", value=spec.dtype, problem=problem, fix="give the type that the file has")
-    return _mapped(Path(spec.tokens), spec.dtype)
+    return _mapped(path, spec.dtype)
 
 
 def _users(spec: PythonData) -> Dataset:

@@ -136,10 +136,12 @@ def _row(job: Job) -> dict[str, Any]:
         "step": progress.step,
         "generation": progress.generation,
         "workers": progress.workers,
+        "told": progress.told,
         "loss": progress.loss,
         "tokens_per_s": progress.tokens_per_s,
         "memory": json.dumps(dict(progress.memory)),
         "heard_at": progress.heard_at,
+        "stepped_at": progress.stepped_at,
         "spec": job.spec.model_dump_json(),
         "created_at": job.created_at,
         "since": job.since,
@@ -166,6 +168,8 @@ def _job(row: sa.RowMapping) -> Job:
         tokens_per_s=row["tokens_per_s"],
         memory=json.loads(row["memory"]),
         heard_at=row["heard_at"],
+        stepped_at=row["stepped_at"],
+        told=row["told"],
     )
     same = ("id", "reason", "granted", "attempt", "attempt_id", "failures", "failed_at_step", "retry_at", "version")
     times = ("created_at", "since", "started_at", "ended_at", "deleted_at")

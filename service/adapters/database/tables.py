@@ -69,6 +69,8 @@ jobs = sa.Table(
     sa.Column("tokens_per_s", sa.Double),
     sa.Column("memory", sa.Text, nullable=False),
     sa.Column("heard_at", Instant),
+    sa.Column("stepped_at", Instant),
+    sa.Column("told", sa.Integer, nullable=False, server_default="0"),
     sa.Column("spec", sa.Text, nullable=False),
     sa.Column("created_at", Instant, nullable=False),
     sa.Column("since", Instant, nullable=False),

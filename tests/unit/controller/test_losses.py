@@ -332,7 +332,7 @@ def test_a_worker_that_cannot_be_reached_is_told_without_the_calls_that_failed()
 
 
 def test_an_attempt_after_a_lost_one_tells_its_recovery() -> None:
-    troupe = Troupe(workers=2, lost=LostAttempt(step=40, silent_s=9.0))
+    troupe = Troupe(workers=2, lost=LostAttempt(step=40, stood_s=9.0))
     troupe.controller.adopt([])
     troupe.turn()
     assert (troupe.uplink.shown.phase, troupe.uplink.shown.step) == ("recovering", 40), "the step does not go to 0"

@@ -22,7 +22,7 @@ SPEED = [(offload, stage) for offload in ("none", "cpu", "nvme") for stage in (0
 def decided(*, capacity: int | None = None, gpu: bool = False, remote: bool = False, **fields: Any) -> Decision:
     parsed = parse({"model": "gpt2", **fields})
     memory = None if capacity is None else WorkerMemory(device_bytes=capacity, apart=gpu)
-    return admit(parsed.spec, file_exists=None, memory=memory, wishes=parsed.wishes, names_paths=remote)
+    return admit(parsed.spec, size_of=None, memory=memory, wishes=parsed.wishes, names_paths=remote)
 
 
 def needs(spec: JobSpec, **fields: Any) -> int:

@@ -16,7 +16,7 @@ EXACT = {"model": "gpt-tiny", "deterministic": True, "precision": "fp32"}
 
 
 def test_a_plain_job_in_fp32_is_taken() -> None:
-    assert admit(parse_spec(EXACT), file_exists=None).spec.deterministic
+    assert admit(parse_spec(EXACT), size_of=None).spec.deterministic
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_plain_job_in_fp32_is_taken() -> None:
 )
 def test_what_would_break_the_promise_is_refused_with_a_way_out(fields: dict[str, Any]) -> None:
     with pytest.raises(SpecRefused) as refused:
-        admit(parse_spec({**EXACT, **fields}), file_exists=None)
+        admit(parse_spec({**EXACT, **fields}), size_of=None)
     assert [problem.field for problem in refused.value.problems] == ["deterministic"]
     assert "leave it out" in refused.value.problems[0].fix
 

@@ -157,7 +157,7 @@ async def test_scaling_to_a_number_bounds_the_job_by_it(plane: ControlPlane) -> 
     assert (await plane.jobs.scale(job.id, 1)).bounds.model_dump() == {"min": 1, "max": 1}
     (_, first, second) = await plane.jobs.events(job.id)
     assert first.payload == {"from": {"min": 2, "max": 4}, "to": {"min": 2, "max": 3}}
-    assert [first.message, second.message] == ["Scaled from 2-4 to 2-3 workers", "Scaled from 2-3 to 1 workers"]
+    assert [first.message, second.message] == ["Scaled from 2-4 to 2-3 workers", "Scaled from 2-3 to 1 worker"]
 
 
 async def test_scaling_to_what_is_already_wanted_changes_nothing(plane: ControlPlane) -> None:

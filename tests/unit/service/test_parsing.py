@@ -17,9 +17,9 @@ from service.domain.spec import WorkerBounds
 from service.domain.worker_memory import WorkerMemory
 
 
-def refused(document: Any, *, files: bool = True) -> dict[str, Problem]:
+def refused(document: Any, *, size: int | None = None) -> dict[str, Problem]:
     with pytest.raises(SpecRefused) as caught:
-        admit(parse_spec(document), file_exists=lambda glob: not files)
+        admit(parse_spec(document), size_of=lambda glob: size)
     return {problem.field: problem for problem in caught.value.problems}
 
 
@@ -152,7 +152,7 @@ FIELDS = (
 @given(document=st.dictionaries(st.sampled_from(FIELDS) | st.text(), json_values, max_size=5) | json_values)
 def test_no_document_does_anything_but_pass_or_be_refused(document: Any) -> None:
     try:
-        admit(parse_spec(document), file_exists=None)
+        admit(parse_spec(document), size_of=None)
     except SpecRefused as error:
         json.dumps([(p.field, p.value, p.problem, p.fix) for p in error.problems], allow_nan=False).encode()
 
@@ -180,15 +180,15 @@ def test_an_offload_that_moves_nothing_is_refused(offload: dict[str, Any], field
 @pytest.mark.parametrize("offload", ["cpu", "nvme", {"optimizer": "nvme", "ratio": "auto"}, {"optimizer": "cpu"}])
 @pytest.mark.parametrize("stage", range(4))
 def test_every_stage_takes_every_offload_of_the_optimizer(stage: int, offload: Any) -> None:
-    admit(parse_spec(tiny(stage=stage, offload=offload)), file_exists=None)
+    admit(parse_spec(tiny(stage=stage, offload=offload)), size_of=None)
 
 
 def test_a_disk_of_other_machines_has_to_be_named() -> None:
     spec = parse_spec(tiny(stage=3, offload={"params": "nvme"}))
     with pytest.raises(SpecRefused) as caught:
-        admit(spec, file_exists=None, names_paths=True)
+        admit(spec, size_of=None, names_paths=True)
     assert [problem.field for problem in caught.value.problems] == ["offload.path"]
-    admit(parse_spec(tiny(offload={"optimizer": "nvme", "path": "/nvme"})), file_exists=None, names_paths=True)
+    admit(parse_spec(tiny(offload={"optimizer": "nvme", "path": "/nvme"})), size_of=None, names_paths=True)
 
 
 def test_a_job_that_exceeds_the_memory_it_asks_for_is_refused_with_what_fits() -> None:
@@ -203,13 +203,13 @@ def test_a_job_that_exceeds_the_memory_it_asks_for_is_refused_with_what_fits() -
     }
     memory = WorkerMemory(device_bytes=int(0.9 * 2**30))
     with pytest.raises(SpecRefused) as caught:
-        admit(parse_spec(fields), file_exists=None, memory=memory)
+        admit(parse_spec(fields), size_of=None, memory=memory)
     (problem,) = caught.value.problems
     assert problem.field == "resources.memory_gb"
-    assert "stage 1 on 1 workers needs 9" in problem.problem
+    assert "stage 1 on 1 worker needs 9" in problem.problem
     assert problem.fix == "raise it, or use stage: 0 with offload: nvme, which fits"
-    admit(parse_spec({**fields, "offload": "nvme"}), file_exists=None, memory=memory)
-    admit(parse_spec({**fields, "resources": {}}), file_exists=None, memory=memory)
+    admit(parse_spec({**fields, "offload": "nvme"}), size_of=None, memory=memory)
+    admit(parse_spec({**fields, "resources": {}}), size_of=None, memory=memory)
 
 
 def test_a_sequence_longer_than_the_context_is_refused() -> None:
@@ -223,17 +223,32 @@ def test_a_batch_is_a_multiple_of_the_micro_batch() -> None:
 
 def test_a_glob_without_files_is_refused_where_the_workers_are_on_this_machine() -> None:
     assert "data.text" in refused(tiny(data={"text": "/nonexistent/*"}))
-    admit(parse_spec(tiny(data={"text": "/nonexistent/*"})), file_exists=None)
+    admit(parse_spec(tiny(data={"text": "/nonexistent/*"})), size_of=None)
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "field"),
+    [
+        ({"text": "/some/*.txt"}, 5, "data.text"),
+        ({"text": "/some/*.txt"}, 256, "data.text"),
+        ({"tokens": "/some.bin"}, 512, "data.tokens"),
+        ({"tokens": "/some.bin", "dtype": "int64"}, 8 * 256, "data.tokens"),
+        ({"tokens": "/some.bin"}, 1025, "data.dtype"),
+    ],
+)
+def test_data_that_hold_no_whole_sample_are_refused(data: dict[str, Any], size: int, field: str) -> None:
+    assert list(refused(tiny(data=data), size=size)) == [field]
+    admit(parse_spec(tiny(data=data)), size_of=lambda glob: 8 * 257)
 
 
 def test_a_model_s_folder_is_looked_for_where_workers_run_on_this_machine() -> None:
     folder = parse_spec({"model": {"hf": "/models/mine/"}})
-    admit(folder, file_exists={"/models/mine/config.json": True}.__getitem__)
+    admit(folder, size_of={"/models/mine/config.json": 9}.__getitem__)
     with pytest.raises(SpecRefused) as caught:
-        admit(folder, file_exists=lambda path: False)
+        admit(folder, size_of=lambda path: None)
     assert [problem.field for problem in caught.value.problems] == ["model.hf"]
-    admit(folder, file_exists=None)
-    admit(parse_spec({"model": {"hf": "gpt2"}}), file_exists=lambda path: False)
+    admit(folder, size_of=None)
+    admit(parse_spec({"model": {"hf": "gpt2"}}), size_of=lambda path: None)
 
 
 def test_text_needs_a_vocabulary_of_bytes() -> None:
@@ -243,15 +258,15 @@ def test_text_needs_a_vocabulary_of_bytes() -> None:
 def test_a_gpu_is_refused_where_the_machine_is_known_to_have_none() -> None:
     wanting = parse_spec(tiny(resources={"gpu": 1, "accelerator": "H200"}))
     with pytest.raises(SpecRefused) as caught:
-        admit(wanting, file_exists=None, machine=machine(slots=4))
+        admit(wanting, size_of=None, machine=machine(slots=4))
     assert [problem.field for problem in caught.value.problems] == ["resources.gpu", "resources.accelerator"]
-    admit(wanting, file_exists=None)
-    admit(parse_spec(tiny(resources={"gpu": 0, "cpu": 1})), file_exists=None, machine=machine(slots=4))
+    admit(wanting, size_of=None)
+    admit(parse_spec(tiny(resources={"gpu": 0, "cpu": 1})), size_of=None, machine=machine(slots=4))
 
 
 def test_units_of_a_class_that_the_model_has_not_are_refused_with_those_that_it_has() -> None:
     with pytest.raises(SpecRefused) as refused:
-        admit(parse_spec(tiny(units={"layers": ["Block", "Nope"]})), file_exists=None)
+        admit(parse_spec(tiny(units={"layers": ["Block", "Nope"]})), size_of=None)
     (problem,) = refused.value.problems
     assert (problem.field, problem.value) == ("units.layers", "Nope")
     assert "Block" in problem.fix
@@ -276,11 +291,11 @@ def test_what_the_only_machine_will_never_have_is_refused_with_what_it_has(
     over: dict[str, Any], field: str, fix: str
 ) -> None:
     with pytest.raises(SpecRefused) as refused:
-        admit(parse_spec(tiny(**over)), file_exists=None, machine=machine(slots=4))
+        admit(parse_spec(tiny(**over)), size_of=None, machine=machine(slots=4))
     (problem,) = refused.value.problems
     assert problem.field == field
     assert fix in problem.fix
-    admit(parse_spec(tiny(**over)), file_exists=None, machine=None)
+    admit(parse_spec(tiny(**over)), size_of=None, machine=None)
 
 
 # ---- scale -----------------------------------------------------------------------------------------------------------
@@ -325,7 +340,7 @@ def test_two_forms_in_one_are_told_apart(document: dict[str, object], field: str
 
 @pytest.mark.parametrize("uri", ["/folder", "file:///folder", "s3://bucket/x", "gs://bucket", "az://container/x"])
 def test_a_store_that_the_workers_can_use_is_admitted(uri: str) -> None:
-    assert admit(parse_spec(tiny(checkpoint={"uri": uri})), file_exists=None).spec.checkpoint.uri == uri
+    assert admit(parse_spec(tiny(checkpoint={"uri": uri})), size_of=None).spec.checkpoint.uri == uri
 
 
 @pytest.mark.parametrize(
@@ -339,7 +354,7 @@ def test_a_store_that_the_workers_can_use_is_admitted(uri: str) -> None:
 )
 def test_a_store_that_they_cannot_use_is_refused_without_its_secrets(uri: str, problem: str) -> None:
     with pytest.raises(SpecRefused) as caught:
-        admit(parse_spec(tiny(checkpoint={"uri": uri})), file_exists=None)
+        admit(parse_spec(tiny(checkpoint={"uri": uri})), size_of=None)
     (found,) = caught.value.problems
     assert (found.field, found.problem) == ("checkpoint.uri", problem)
     assert "hunter2" not in str(found.value)

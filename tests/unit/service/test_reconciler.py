@@ -29,7 +29,7 @@ async def test_a_job_waits_for_its_minimum_and_is_told_the_numbers(plane: Contro
     await plane.tick()
     seen = await plane.jobs.get(waiting.id)
     assert seen.state is JobState.QUEUED
-    assert seen.reason.startswith("Waiting for 2 cpu slots: 1 of 4 are free, 3 are held by 1 other jobs")
+    assert seen.reason.startswith("Waiting for 2 cpu slots: 1 of 4 are free, 3 are held by 1 other job")
 
 
 async def test_slots_are_given_on_only_when_the_process_has_gone(plane: ControlPlane) -> None:
@@ -54,6 +54,21 @@ async def test_a_lower_job_shrinks_in_place_for_a_higher_one(plane: ControlPlane
     await plane.tick()
     assert (await plane.jobs.get(high.id)).state is JobState.STARTING
     assert (await plane.jobs.get(low.id)).state is JobState.RUNNING
+
+
+async def test_workers_that_a_controller_was_told_to_have_hold_slots_until_it_is_told_otherwise(
+    plane: ControlPlane,
+) -> None:
+    _, low = await plane.started(workers=2, priority=0)
+    assert (await low.beat("starting", workers=1)).workers == 2
+    first, second = await plane.submit(workers=1, priority=9), await plane.submit(workers=2, priority=6)
+    await plane.tick()
+    assert (await plane.jobs.get(first.id)).state is JobState.STARTING
+    await plane.tick()
+    assert (await plane.jobs.get(second.id)).state is JobState.QUEUED
+    assert (await low.beat("starting", workers=1)).action == "leave"
+    await plane.tick()
+    assert (await plane.jobs.get(second.id)).state is JobState.STARTING
 
 
 async def test_a_lower_job_that_cannot_shrink_leaves_and_goes_on_later(plane: ControlPlane) -> None:
@@ -82,6 +97,8 @@ async def test_an_unreachable_controller_is_never_replaced_while_its_process_may
 
 async def test_a_controller_that_is_gone_is_replaced_after_a_pause(plane: ControlPlane) -> None:
     job, controller = await plane.running()
+    plane.clock.pass_s(20)
+    await controller.beat("running", step=1, workers=1)
     controller.exit()
     await plane.tick(5)
     seen = await plane.jobs.get(job.id)
@@ -92,7 +109,7 @@ async def test_a_controller_that_is_gone_is_replaced_after_a_pause(plane: Contro
     assert len(plane.launcher.orders) == 2
     again = plane.controller(await plane.jobs.get(job.id))
     brief = await plane.attempts.brief(again.attempt_id, again.token)
-    assert brief.lost == LostAttempt(step=1, silent_s=10.0), "it knows what it recovers"
+    assert brief.lost == LostAttempt(step=1, stood_s=30.0), "counted from the last step, not from the last word"
     await again.beat("recovering", step=1)
     await again.beat("running", step=1, workers=1)
     assert (await plane.jobs.get(job.id)).state is JobState.RUNNING

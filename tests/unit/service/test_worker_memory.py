@@ -107,7 +107,7 @@ def decided(device_gb: int, *, host_gb: int | None = None, **fields: Any) -> Job
     parsed = parse({"model": SEVEN_B, "workers": 8, "training": LONG, **fields})
     host = None if host_gb is None else host_gb * GB
     memory = WorkerMemory(device_bytes=device_gb * GB, apart=True, host_bytes=host)
-    return admit(parsed.spec, file_exists=None, memory=memory, wishes=parsed.wishes).spec
+    return admit(parsed.spec, size_of=None, memory=memory, wishes=parsed.wishes).spec
 
 
 def chosen(device_gb: int, **fields: Any) -> tuple[Any, str]:
