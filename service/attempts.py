@@ -92,6 +92,7 @@ class Attempts:
             cache_folder=str(home / "cache"),
             log_folder=str(home / "logs" / job.id),
             folder=str(self.settings.folder) if self.settings.embedded else None,
+            secrets_folder=str(self.settings.secrets),
             ray_address=address,
             namespace=NAMESPACE,
             orphan_timeout_s=self.settings.orphan_timeout_s,

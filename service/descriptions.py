@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,8 @@ Description = Mapping[str, Any]
 class Descriptions:
     launcher: Launcher
     clock: Clock
+    # What the tool is told beside the spec: where things are on the machines of the workers.
+    places: Sequence[str] = ()
     _known: OrderedDict[str, tuple[float, Description]] = field(default_factory=OrderedDict)
     # One at a time: each is a process that loads torch.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -36,7 +38,10 @@ class Descriptions:
         async with self._turn:
             told = self._known.get(key)
             if told is None or self.clock.monotonic() - told[0] > KEPT_FOR_S:
-                answer = await self.launcher.run(Tool.DESCRIBE, [spec.model_dump_json()], timeout_s=TIMEOUT_S)
+                arguments = [spec.model_dump_json(), *self.places]
+                answer = await self.launcher.run(
+                    Tool.DESCRIBE, arguments, timeout_s=TIMEOUT_S, users_code=runs_code(spec)
+                )
                 told = (self.clock.monotonic(), _accepted(answer))
                 self._known[key] = told
                 while len(self._known) > MOST_KEPT:
@@ -45,14 +50,16 @@ class Descriptions:
 
 
 def runs_code(spec: JobSpec) -> bool:
-    """Whether describing it runs a function that the spec names."""
-    return isinstance(spec.model, PythonModel) or (shape_of(spec) is None and isinstance(spec.data, PythonData))
+    """Whether describing it runs what the user wrote: a function that the spec names, or what the spec brings along."""
+    if shape_of(spec) is not None:
+        return False
+    return isinstance(spec.model, PythonModel) or isinstance(spec.data, PythonData) or spec.environment.brings_code
 
 
 def digest(spec: JobSpec) -> str:
     """Of what is described: the model, its units, and what one micro-batch of it is."""
     training = spec.training.model_copy(update={"activation_checkpointing": False})
-    parts = {"model", "units", "precision", "data"}
+    parts = {"model", "units", "precision", "data", "environment"}
     shape = f"{training.micro_batch_size} {training.seq_len} {training.seed}"
     return hashlib.sha256(f"{shape} {spec.model_dump_json(include=parts)}".encode()).hexdigest()
 

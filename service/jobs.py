@@ -31,6 +31,7 @@ from service.domain.profile import profile_of
 from service.domain.spec import JobSpec, WorkerBounds
 from service.domain.text import askable
 from service.domain.wire import WorkerReport
+from service.environments import Environments
 from service.ledger import NOTICES, RECONCILE, write_job
 from service.plans import Plans
 from service.ports import Bus, Clock, Database, Files, Tokens
@@ -58,6 +59,7 @@ class Jobs:
     files: Files
     tokens: Tokens
     plans: Plans
+    environments: Environments
     # Globs are checked here only where workers run on this very machine.
     embedded: bool
 
@@ -90,6 +92,7 @@ class Jobs:
         for memory if needed."""
         settled = settle(parsed.spec, await self._source(parsed.spec))
         spec = settled.spec
+        await self.environments.check(spec.environment)
         sizes = {path: await self.files.size_bytes(path) for path in files_of(spec)} if self.embedded else None
         memory = await self.plans.worker_memory(spec)
         # What a worker on CPUs did not ask for binds nobody; an accelerator's memory does.

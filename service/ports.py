@@ -291,9 +291,12 @@ class Launcher(Protocol):
         removes it: created or adopted, so ask again. Raises ErasureFailed once where that process failed."""
         ...
 
-    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(
+        self, tool: Tool, arguments: Sequence[str], *, timeout_s: float, users_code: bool = False
+    ) -> Mapping[str, Any]:
         """`python -m TOOL ARGUMENTS` where workers run and their stores are seen, to its end: the document that it
-        answers, `error` and `detail` in it where it refused. Raises ToolUnavailable where it gave none in time."""
+        answers, `error` and `detail` in it where it refused. users_code: it runs what a user wrote, which only a node
+        of the workers may. Raises ToolUnavailable where it gave none in time."""
         ...
 
 

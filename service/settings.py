@@ -36,6 +36,8 @@ class Settings(BaseSettings):
     # Worker slots of the embedded Ray; None: one per GPU, else 4.
     slots: int | None = Field(None, ge=1, le=1024)
     checkpoint_uri: str | None = None
+    # On the machines of the workers: a file for each secret that specs may name. None: `secrets` in the home.
+    secrets_folder: Path | None = None
     insecure: bool = False
     # Calls of one API key, or of one address where none is asked for; loopback without keys is not counted.
     rate_per_minute: int = Field(6000, ge=1)
@@ -56,10 +58,10 @@ class Settings(BaseSettings):
     retained_events: int = Field(10_000, ge=100)
     retained_samples: int = Field(50_000, ge=100)  # of each series; thinned beyond that, extremes stay
 
-    @field_validator("home", "folder")
+    @field_validator("home", "folder", "secrets_folder")
     @classmethod
-    def _absolute(cls, folder: Path) -> Path:
-        return folder.expanduser().absolute()
+    def _absolute(cls, folder: Path | None) -> Path | None:
+        return None if folder is None else folder.expanduser().absolute()
 
     @property
     def embedded(self) -> bool:
@@ -79,15 +81,23 @@ class Settings(BaseSettings):
         return self.checkpoint_uri or str(self.home / "checkpoints")
 
     @property
+    def secrets(self) -> Path:
+        return self.secrets_folder or self.home / "secrets"
+
+    @property
     def service_url(self) -> str:
         """Where controllers send their heartbeats."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "localhost") else self.host
         return self.public_url or f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
+# Code of a user's may print all that it finds in its environment, and whoever may read a job reads that.
+_NOT_INHERITED = {"ELASTANE_DATABASE_URL", "ELASTANE_API_KEY"}
+
+
 def inherited_environment() -> dict[str, str]:
     """What a process that this one starts inherits, to be added to."""
-    return dict(os.environ)
+    return {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
 
 
 def ray_token() -> str | None:

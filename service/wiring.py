@@ -37,6 +37,7 @@ from service.checkpoints import Checkpoints
 from service.cluster import Cluster
 from service.descriptions import Descriptions
 from service.domain.errors import Unavailable
+from service.environments import Environments
 from service.jobs import Jobs
 from service.keys import Keys
 from service.logs import Logs
@@ -165,8 +166,8 @@ def build(settings: Settings) -> Services:
     clock, bus, tokens, files = SystemClock(), LocalBus(), RandomTokens(), LocalFiles()
     database = SqlDatabase(settings.resolved_database_url)
     ray, capacity, launcher = _data_plane(settings)
-    descriptions = Descriptions(launcher=launcher, clock=clock)
     near = files if settings.embedded else None
+    descriptions = Descriptions(launcher=launcher, clock=clock, places=_places(settings))
     plans = Plans(capacity=capacity, descriptions=descriptions, files=near, database=database)
     attempts = Attempts(database=database, clock=clock, bus=bus, ray=ray, settings=settings, plans=plans)
     jobs = Jobs(
@@ -176,6 +177,7 @@ def build(settings: Settings) -> Services:
         files=files,
         tokens=tokens,
         plans=plans,
+        environments=Environments(files=near, secrets_folder=str(settings.secrets)),
         embedded=settings.embedded,
     )
     return Services(
@@ -198,6 +200,12 @@ def build(settings: Settings) -> Services:
         ray=ray,
         lock=FileLock(settings.sqlite_path) if settings.database_url is None else None,
     )
+
+
+def _places(settings: Settings) -> tuple[str, ...]:
+    """Where a description of a model finds what its job would: as in an attempt's brief."""
+    folder = ("--folder", str(settings.folder)) if settings.embedded else ()
+    return ("--cache", str(settings.home / "cache"), "--secrets", str(settings.secrets), *folder)
 
 
 def _census(attempts: Attempts, settings: Settings) -> Census:

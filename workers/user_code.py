@@ -18,6 +18,10 @@ class SpecError(Exception):
         return _rebuilt, (type(self), self.field, self.value, self.problem, self.fix)
 
 
+class SourceUnreachable(Exception):
+    """What the user names may well be there: the network between it and this worker, or the machine behind, failed."""
+
+
 def _rebuilt(kind: type[SpecError], field: str, value: object, problem: str, fix: str) -> SpecError:
     return kind(field=field, value=value, problem=problem, fix=fix)
 

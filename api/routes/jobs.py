@@ -61,7 +61,9 @@ async def submit_job(
     document: Annotated[dict[str, Any], Depends(document_or_yaml)],
     idempotency_key: Annotated[str | None, Header(description="the same key and body make one job")] = None,
 ) -> Any:
-    """Submit a job. With an Idempotency-Key it may be repeated: 200 with the same job, 409 with another body."""
+    """Submit a job. With an Idempotency-Key it may be repeated: 200 with the same job, 409 with another body. Code of
+    the user's (`{python: ...}`, and what `environment` brings) runs in workers alone; a secret is the name under which
+    the operator keeps it, and its value is never shown."""
     done = await services.jobs.submit(
         document, idempotency_key=idempotency_key, dry_run=query.dry_run, caller=caller_of(request)
     )

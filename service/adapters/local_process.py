@@ -86,7 +86,10 @@ class LocalProcesses:
     def _erasure_log(self, job_id: str) -> Path:
         return self._home / "logs" / job_id / "erasure.log"
 
-    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(
+        self, tool: Tool, arguments: Sequence[str], *, timeout_s: float, users_code: bool = False
+    ) -> Mapping[str, Any]:
+        """Workers run on this machine, as this process does."""
         process = await asyncio.create_subprocess_exec(
             *(self._python, "-m", tool, *arguments),
             stdin=subprocess.DEVNULL,

@@ -20,6 +20,8 @@ from service.settings import ray_token
 
 TIMEOUT_S = 20.0
 LOOK_EVERY_S = 1.0
+# Of a CPU: as little as Ray counts, and more than a node has that offers none.
+SLIVER = 0.001
 _LIVENESS = {
     "PENDING": Liveness.ALIVE,
     "RUNNING": Liveness.ALIVE,
@@ -82,10 +84,15 @@ class RayJobs:
         if response.status_code >= 400 and await self.liveness(order.attempt_id) is not Liveness.ALIVE:
             raise ClusterUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")
 
-    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(
+        self, tool: Tool, arguments: Sequence[str], *, timeout_s: float, users_code: bool = False
+    ) -> Mapping[str, Any]:
         """As a job of Ray's own, whose output is its log."""
         name = f"elastane-tool-{uuid.uuid4().hex}"
-        body = {"submission_id": name, "entrypoint": shlex.join(["python", "-m", tool, *arguments])}
+        body: dict[str, Any] = {"submission_id": name, "entrypoint": shlex.join(["python", "-m", tool, *arguments])}
+        if users_code:
+            # The head, which offers no CPU, may have rights over the cluster that code of a user's must not have.
+            body["entrypoint_num_cpus"] = SLIVER
         response = await self._send("POST", "/api/jobs/", body)
         if response.status_code >= 400:
             raise ToolUnavailable(f"submission answered {response.status_code}: {response.text[-300:]}")

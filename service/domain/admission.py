@@ -250,9 +250,15 @@ def _shapes(spec: JobSpec, shape: Shape | None) -> Iterator[Problem]:
 
 def files_of(spec: JobSpec) -> tuple[str, ...]:
     """The globs and paths of which the workers' machine must have a file."""
-    data = (spec.data.text,) if isinstance(spec.data, TextData) else ()
-    tokens = (spec.data.tokens,) if isinstance(spec.data, TokensData) else ()
-    return (*data, *tokens, *config_of(spec))
+    place = data_of(spec)
+    return (*config_of(spec), *(() if place is None else (place,)))
+
+
+def data_of(spec: JobSpec) -> str | None:
+    """Where the workers will look for it; None where there is nothing to look for, or not on this machine."""
+    if isinstance(spec.data, TextData):
+        return spec.environment.seen_from(spec.data.text)
+    return spec.environment.seen_from(spec.data.tokens) if isinstance(spec.data, TokensData) else None
 
 
 def config_of(spec: JobSpec) -> tuple[str, ...]:
@@ -267,15 +273,18 @@ def _files(spec: JobSpec, size_of: SizeOf) -> Iterator[Problem]:
         if size_of(path) is None:
             fix = "give a folder with config.json, or an id of the hub"
             yield Problem(field="model.hf", value=path, problem="there is no such file", fix=fix)
+    place = data_of(spec)
+    if place is None:
+        return
     if isinstance(spec.data, TextData):
         fix = "give a glob that matches a readable file on this machine"
-        yield from _data("data.text", spec.data.text, size_of, 1, spec.training.seq_len, "matches no file", fix)
-    if isinstance(spec.data, TokensData):
-        path, item_bytes = spec.data.tokens, TOKEN_BYTES[spec.data.dtype]
+        yield from _data("data.text", place, size_of, 1, spec.training.seq_len, "matches no file", fix)
+    elif isinstance(spec.data, TokensData):
+        item_bytes = TOKEN_BYTES[spec.data.dtype]
         fix = "give the path of a readable file on this machine"
-        yield from _data("data.tokens", path, size_of, item_bytes, spec.training.seq_len, "there is no such file", fix)
-        if (size_of(path) or 0) % item_bytes:
-            problem = f"the file's {size_of(path)} bytes are no multiple of {item_bytes}"
+        yield from _data("data.tokens", place, size_of, item_bytes, spec.training.seq_len, "there is no such file", fix)
+        if (size_of(place) or 0) % item_bytes:
+            problem = f"the file's {size_of(place)} bytes are no multiple of {item_bytes}"
             fix = "give the type that the file has"
             yield Problem(field="data.dtype", value=spec.data.dtype, problem=problem, fix=fix)
 

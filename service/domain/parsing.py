@@ -39,7 +39,7 @@ _BOOLEANS = {
 _FREE_FORM = {"args", "ds_config", "fsdp_config"}
 # Names that pydantic adds to the path of an error for the variant of a union it tried.
 _VARIANTS = {"model": {"preset", "gpt", "hf", "python"}, "data": {"stdlib", "text", "tokens", "python"}}
-_TYPE_WORD = re.compile(r"^(literal\[|constrained-|function-|float$|int$|str$|bool$|[A-Z]\w*(Spec|Bounds)$)")
+_TYPE_WORD = re.compile(r"^(\[key\]$|literal\[|constrained-|function-|float$|int$|str$|bool$|[A-Z]\w*(Spec|Bounds)$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +161,7 @@ def _bad_text(path: tuple[str, ...], texts: list[str]) -> Iterator[Problem]:
     for text in texts:
         if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
             fix = "remove the NUL bytes and lone surrogates"
-            yield Problem(field=_dotted(path), value=shown(text), problem="not legal text", fix=fix)
+            yield Problem(field=_dotted(path), value=_shown_at(path, text), problem="not legal text", fix=fix)
 
 
 # ---- what the fields say -------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], *, prefix: tuple
         path = (*prefix, *_path(found))
         by_field[_dotted(path)] = Problem(
             field=_dotted(path),
-            value=shown(found["input"]) if found["type"] != "missing" else None,
+            value=_shown_at(path, found["input"]) if found["type"] != "missing" else None,
             problem=_problem(found),
             fix=_fix(found, known_names(model, _path(found)[: None if found["type"] in _NOT_AN_OBJECT else -1])),
         )
@@ -262,6 +262,10 @@ _FORMS = {
     "workers": "write one number or {min: 1, max: 4}",
     "from": "write JOB@STEP, JOB or {uri: FOLDER, optimizer: false}",
     "from.job": "write the id of a job",
+    "environment": "write {working_dir: DIR, pip: [PACKAGE], variables: {NAME: value}, secrets: {NAME: REFERENCE}}",
+    "environment.pip": "write a list, [einops==0.8.1]",
+    "environment.variables": "write {NAME: value}",
+    "environment.secrets": "write {NAME: the name under which the operator keeps it}",
 }
 _LIMIT_WORDS = {
     "ge": "at least",
@@ -278,6 +282,7 @@ _FIXES = {
     "string_pattern_mismatch": "write it as {pattern}",
     "finite_number": "use a finite number",
     "int_from_float": "use a whole number",
+    "string_type": "write text; a number or a word such as true goes into quotes",
     "int_parsing": "use a whole number",
     "int_parsing_size": "use a smaller number",
 }
@@ -315,6 +320,11 @@ def _models_in(annotation: object) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [found for part in get_args(annotation) for found in _models_in(part)]
+
+
+def _shown_at(path: tuple[str, ...], value: object) -> Any:
+    """What somebody writes into an environment, in the wrong place or form, may be a secret."""
+    return "..." if path[:1] == ("environment",) else shown(value)
 
 
 def shown(value: object) -> Any:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from service.domain.environment import EnvironmentSpec
 from service.domain.presets import PRESETS
 from service.domain.training import TrainingSpec
 from service.domain.value import Value
@@ -318,6 +319,7 @@ class JobSpec(Value):
     compile: bool = False
     workers: WorkerBounds = WorkerBounds()
     resources: Resources = Resources()
+    environment: EnvironmentSpec = EnvironmentSpec()
     training: TrainingSpec = TrainingSpec()
     # The same bits, whatever the workers were: gradients and losses are summed in the order of the micro-batches.
     deterministic: bool = False

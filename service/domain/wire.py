@@ -137,9 +137,10 @@ class LostAttempt(Message):
 
 class Brief(Message):
     """What a controller fetches once, when it starts. folder: where relative paths of the spec start from; None: where
-    Ray puts a worker, for a cluster's machines have no folder in common with the service. slot_kind: of a cluster whose
-    nodes are still to come. lost: None where this attempt recovers nothing. profile, memory: sizes of the model and
-    memory of a worker, where they are known; has_disk: whether states may rest on one unasked."""
+    Ray puts a worker, for a cluster's machines have no folder in common with the service. secrets_folder: where workers
+    find the secrets that a spec names. slot_kind: of a cluster whose nodes are still to come. lost: None where this
+    attempt recovers nothing. profile, memory: sizes of the model and memory of a worker, where they are known;
+    has_disk: whether states may rest on one unasked."""
 
     protocol: int = PROTOCOL
     job_id: str
@@ -151,6 +152,7 @@ class Brief(Message):
     cache_folder: str
     log_folder: str
     folder: str | None = None
+    secrets_folder: str | None = None
     ray_address: str
     namespace: str
     orphan_timeout_s: float

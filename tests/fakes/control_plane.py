@@ -13,6 +13,7 @@ from service.descriptions import Descriptions
 from service.domain.attempt import Attempt
 from service.domain.job import Job
 from service.domain.wire import Fact, Heartbeat, Orders, Outcome, Phase, WorkerReport
+from service.environments import Environments
 from service.jobs import Jobs
 from service.keys import Keys
 from service.plans import Plans
@@ -44,7 +45,14 @@ class ControlPlane:
         descriptions = Descriptions(launcher=self.launcher, clock=self.clock)
         self.plans = Plans(capacity=self.capacity, descriptions=descriptions, files=self.files, database=self.database)
         world: dict[str, Any] = {"database": self.database, "clock": self.clock, "bus": self.bus}
-        self.jobs = Jobs(**world, files=self.files, tokens=self.tokens, plans=self.plans, embedded=True)
+        self.jobs = Jobs(
+            **world,
+            files=self.files,
+            tokens=self.tokens,
+            plans=self.plans,
+            environments=Environments(files=self.files, secrets_folder="/secrets"),
+            embedded=True,
+        )
         self.attempts = Attempts(**world, ray=self.ray, settings=self.settings, plans=self.plans)
         self.checkpoints = Checkpoints(**world, tokens=self.tokens, launcher=self.launcher, base_uri="/c")
         self.cluster = Cluster(database=self.database, capacity=self.capacity, clock=self.clock)

@@ -92,7 +92,9 @@ class FakeLauncher:
         self.described: list[str] = []
         self.description: dict[str, Any] = {}
 
-    async def run(self, tool: Tool, arguments: Sequence[str], *, timeout_s: float) -> Mapping[str, Any]:
+    async def run(
+        self, tool: Tool, arguments: Sequence[str], *, timeout_s: float, users_code: bool = False
+    ) -> Mapping[str, Any]:
         if tool is Tool.DESCRIBE:
             self.described.append(arguments[0])
             return self.description

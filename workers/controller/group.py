@@ -241,14 +241,25 @@ def workers_on(node_id: str) -> list[str]:
 
 
 def worker_options(brief: Brief, *, cluster_has_gpus: bool, environment: dict[str, str]) -> dict[str, Any]:
-    """Ray's options of one worker. A spec without resources means one GPU where there are GPUs, else one CPU."""
+    """Ray's options of one worker. A spec without resources means one GPU where there are GPUs, else one CPU.
+
+    Variables of the spec are there when its process starts, secrets are not: what Ray is told, it keeps and shows. The
+    attempt's token, which is in the environment of the Ray job that this driver is, is not for code of the user's.
+    """
     asked = brief.spec.resources
     gpu = asked.gpu if asked.gpu is not None else float(cluster_has_gpus and asked.cpu is None)
     cpu = asked.cpu if asked.cpu is not None else float(gpu == 0)
     options: dict[str, Any] = {
         "num_cpus": cpu,
         "num_gpus": gpu,
-        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": str(max(1, int(cpu))), **environment}},
+        "runtime_env": {
+            "env_vars": {
+                "OMP_NUM_THREADS": str(max(1, int(cpu))),
+                **brief.spec.environment.variables,
+                **environment,
+                "ELASTANE_ATTEMPT_TOKEN": "",
+            }
+        },
     }
     if asked.memory_gb is not None:
         options["memory"] = int(asked.memory_gb * 2**30)

@@ -37,6 +37,7 @@ from workers.worker.messages import (
 )
 from workers.worker.orphan import OrphanWatch
 from workers.worker.outbox import Outbox
+from workers.worker.redaction import Redactor
 from workers.worker.whereabouts import Where, look
 from workers.worker.wishes import Wishes
 
@@ -60,7 +61,8 @@ class Worker:
             # A path means to a worker what it meant to the admission that looked for it.
             os.chdir(self._brief.folder)
         self._id = worker_id
-        self._outbox = Outbox()
+        self._redactor = Redactor()
+        self._outbox = Outbox(redactor=self._redactor)
         self._wishes = Wishes()
         self._orders: queue.Queue[Order] = queue.Queue()
         self._member: Member | None = None
@@ -69,7 +71,10 @@ class Worker:
         self._members: tuple[str, ...] = ()
         self._training = False
         self._journal = Journal(
-            Path(self._brief.log_folder) / f"{worker_id}.jsonl", worker_id=worker_id, tell=self._outbox.put
+            Path(self._brief.log_folder) / f"{worker_id}.jsonl",
+            worker_id=worker_id,
+            tell=self._outbox.put,
+            redactor=self._redactor,
         )
         capture_output(self._journal)
         if threading.current_thread() is threading.main_thread():
@@ -179,11 +184,14 @@ class Worker:
 
     def _warm(self, began: float) -> None:
         # Heavy, and only this thread needs it.
-        from workers.worker import device, member, process_group  # noqa: PLC0415
+        from workers.worker import device, environment, member, process_group  # noqa: PLC0415
 
         node = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
         process_group.choose_interface(node)
         chosen = device.choose(cpu=self._brief.spec.resources.cpu)
+        # After our own imports: a module of the user's may be called like one of the library's.
+        places = environment.Places.of(cache=self._brief.cache_folder, secrets=self._brief.secrets_folder)
+        environment.enter(self._brief.spec.environment, places, self._redactor)
         self._member = member.Member(
             worker_id=self._id,
             brief=self._brief,

@@ -6,11 +6,14 @@ no torch and runs this where workers run. Exit status 0; 1 where the model canno
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TextIO, cast
 
 import torch
 from torch import nn
@@ -21,8 +24,9 @@ from workers.data.errors import DataError
 from workers.engine.units import group_units, hidden_matrices
 from workers.models.recompute import recompute, repeated_blocks
 from workers.user_code import SpecError
-from workers.worker import trace
+from workers.worker import environment, trace
 from workers.worker.assemble import DTYPES, build_loader, draw_model, unit_rule
+from workers.worker.redaction import CleanStream, Redactor
 
 
 def describe(spec: JobSpec, *, cache_folder: Path) -> dict[str, Any]:
@@ -80,18 +84,42 @@ def _traced(model: nn.Module, spec: JobSpec, batch: Any) -> dict[str, int]:
     return {"kept_bytes": kept, **trace.course(model, batch, units=units, **types)._asdict()}
 
 
-def main(arguments: list[str]) -> int:
-    spec = JobSpec.model_validate_json(arguments[0])
+def main(argv: list[str]) -> int:
+    arguments, redactor, output = _arguments(argv), Redactor(), sys.stdout
+    with redirect_stdout(_clean(sys.stdout, redactor)), redirect_stderr(_clean(sys.stderr, redactor)):
+        answer = _answer(arguments, redactor)
+    shown = {name: redactor.clean(value) if isinstance(value, str) else value for name, value in answer.items()}
+    output.write(f"\n{json.dumps(shown)}\n")
+    return 1 if "error" in answer else 0
+
+
+def _answer(arguments: argparse.Namespace, redactor: Redactor) -> dict[str, Any]:
+    spec = JobSpec.model_validate_json(arguments.spec)
     try:
         with TemporaryDirectory(prefix="elastane-describe-") as folder:
-            answer = describe(spec, cache_folder=Path(folder))
+            if arguments.folder is not None:
+                os.chdir(arguments.folder)
+            places = environment.Places.of(cache=arguments.cache or folder, secrets=arguments.secrets)
+            environment.enter(spec.environment, places, redactor)
+            return describe(spec, cache_folder=Path(folder))
     except SpecError as error:
         facts = {"field": error.field, "problem": error.problem, "fix": error.fix}
-        answer = {"error": "spec_refused", "detail": str(error), **facts}
+        return {"error": "spec_refused", "detail": str(error), **facts}
     except Exception as error:
-        answer = {"error": "not_described", "detail": f"{type(error).__name__}: {error}"}
-    sys.stdout.write(f"\n{json.dumps(answer)}\n")
-    return 1 if "error" in answer else 0
+        return {"error": "not_described", "detail": f"{type(error).__name__}: {error}"}
+
+
+def _clean(stream: TextIO, redactor: Redactor) -> TextIO:
+    return cast(TextIO, CleanStream(stream, redactor))
+
+
+def _arguments(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m workers.worker.describe", description="What a plan has to know.")
+    parser.add_argument("spec", help="a whole spec, as JSON")
+    parser.add_argument("--folder", help="where relative paths of the spec start from")
+    parser.add_argument("--cache", help="for what the spec's environment brings")
+    parser.add_argument("--secrets", help="the operator's folder of secrets")
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import traceback
 from typing import Literal
 
 from workers.checkpoint.errors import CheckpointFormatUnknown, CheckpointMismatch
-from workers.user_code import SpecError
+from workers.user_code import SourceUnreachable, SpecError
 
 Cause = Literal["user", "machine", "system"]
 
@@ -25,7 +25,7 @@ MACHINES_ERRNO = {errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EREM
 def sentence(error: BaseException) -> str:
     """The last line of the traceback and where: "ValueError: bad label (model.py:41 in forward)"."""
     last = traceback.format_exception_only(error)[-1].strip()
-    if isinstance(error, USERS):
+    if isinstance(error, (*USERS, SourceUnreachable)):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((each for each in reversed(frames) if not _is_library(each.filename)), frames[-1] if frames else None)
@@ -36,6 +36,8 @@ def cause(error: BaseException) -> Cause:
     """The user's where the spec is wrong or their model or data raised; the machine's where it failed; else ours."""
     if isinstance(error, USERS):
         return "user"
+    if isinstance(error, SourceUnreachable):
+        return "machine"
     if isinstance(error, RuntimeError) and MACHINES.search(str(error)):
         return "machine"
     if isinstance(error, OSError) and error.errno in MACHINES_ERRNO:

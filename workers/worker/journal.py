@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, TextIO, cast
 
 from service.domain.text import rfc3339
 from workers.worker.messages import Line
+from workers.worker.redaction import CleanStream, Redactor
 
 Level = Literal["debug", "info", "warning", "error"]
 
@@ -27,7 +29,10 @@ LINES_PER_S = 20.0
 class Journal:
     """Thread-safe. `rank` is set when a generation gives one."""
 
-    def __init__(self, path: Path, *, worker_id: str, tell: Callable[[Line], None]) -> None:
+    def __init__(
+        self, path: Path, *, worker_id: str, tell: Callable[[Line], None], redactor: Redactor | None = None
+    ) -> None:
+        self.redactor = redactor or Redactor()
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("a", buffering=1)
         self._worker_id = worker_id
@@ -39,7 +44,7 @@ class Journal:
         self.generation = 0
 
     def write(self, level: Level, text: str) -> None:
-        at = datetime.now(UTC)
+        at, text = datetime.now(UTC), self.redactor.clean(text)
         entry = {
             "at": rfc3339(at),
             "level": level,
@@ -66,27 +71,6 @@ class Journal:
         return True
 
 
-class LineStream:
-    """A text stream whose lines go into the journal and on to where they went before."""
-
-    def __init__(self, journal: Journal, level: Level, beyond: TextIO) -> None:
-        self._journal = journal
-        self._level: Level = level
-        self._beyond = beyond
-        self._partial = ""
-
-    def write(self, text: str) -> int:
-        self._beyond.write(text)
-        *lines, self._partial = (self._partial + text).split("\n")
-        for line in lines:
-            if line.strip():
-                self._journal.write(self._level, line)
-        return len(text)
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._beyond, name)
-
-
 class JournalLog(logging.Handler):
     """Warnings and worse of any library, everything from info up of our own."""
 
@@ -101,8 +85,8 @@ class JournalLog(logging.Handler):
 
 def capture_output(journal: Journal) -> None:
     """From now on this process's prints and logs are lines of the journal."""
-    sys.stdout = cast(TextIO, LineStream(journal, "info", sys.stdout))
-    sys.stderr = cast(TextIO, LineStream(journal, "warning", sys.stderr))
+    sys.stdout = cast(TextIO, CleanStream(sys.stdout, journal.redactor, tell=partial(journal.write, "info")))
+    sys.stderr = cast(TextIO, CleanStream(sys.stderr, journal.redactor, tell=partial(journal.write, "warning")))
     logging.getLogger().addHandler(JournalLog(journal))
     logging.getLogger("workers").setLevel(logging.INFO)
 

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 
 from workers.worker.messages import Points, Report
+from workers.worker.redaction import Redactor
 
 MAX_REPORTS = 20_000
 # A controller that is killed takes along what it had fetched and not yet delivered: a second or two of points.
@@ -17,8 +18,15 @@ REMEMBERED_POINTS = 1_000
 class Outbox:
     """Thread-safe. The controller fetches; a long poll returns as soon as there is something."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic, max_reports: int = MAX_REPORTS) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        max_reports: int = MAX_REPORTS,
+        redactor: Redactor | None = None,
+    ) -> None:
         self._clock = clock
+        self._redactor = redactor or Redactor()
         self._max_reports = max_reports
         self._filled = threading.Condition()
         self._reports: deque[tuple[int, Report]] = deque()
@@ -28,6 +36,7 @@ class Outbox:
         self._was_heard = False
 
     def put(self, report: Report) -> None:
+        report = self._redactor.cleaned(report)
         with self._filled:
             self._reports.append((self._next, report))
             self._next += 1

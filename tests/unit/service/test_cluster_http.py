@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -80,6 +81,19 @@ async def test_a_store_is_emptied_by_a_submission_that_is_adopted_and_tried_agai
     assert not await launcher.erased(uri="s3://b", job_id="j")
     assert await launcher.erased(uri="s3://b", job_id="j")
     assert asked == ["GET", "POST", "GET", "GET", "DELETE", "GET", "POST", "GET"]
+
+
+@pytest.mark.parametrize("users_code", [True, False])
+async def test_what_a_user_wrote_runs_on_a_node_that_offers_cpus(users_code: bool) -> None:
+    sent: list[dict[str, Any]] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            sent.append(json.loads(request.content))
+        return httpx.Response(200, json={"status": "SUCCEEDED", "logs": '{"numel": 1}\n'})
+
+    await jobs(answer).run(Tool.DESCRIBE, ["{}"], timeout_s=5, users_code=users_code)
+    assert ("entrypoint_num_cpus" in sent[0]) == users_code
 
 
 async def test_work_on_a_checkpoint_is_a_job_of_rays_own_whose_answer_is_in_its_log() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings, ray_token
+from service.settings import Settings, inherited_environment, ray_token
 
 
 def test_settings_come_from_the_environment_and_from_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,6 +43,18 @@ def test_without_a_database_url_the_home_has_a_file() -> None:
 def test_impossible_settings_are_refused(fields: dict[str, int]) -> None:
     with pytest.raises(ValidationError):
         Settings.model_validate(fields)
+
+
+def test_what_is_started_inherits_all_but_the_services_own_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ELASTANE_DATABASE_URL", "ELASTANE_API_KEY", "ELASTANE_HOME"):
+        monkeypatch.setenv(name, "of-a-test")
+    assert [name for name, value in inherited_environment().items() if value == "of-a-test"] == ["ELASTANE_HOME"]
+
+
+def test_secrets_are_in_the_home_unless_another_folder_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings(home=Path("/h")).secrets == Path("/h/secrets")
+    monkeypatch.setenv("ELASTANE_SECRETS_FOLDER", "/run/secrets")
+    assert Settings(home=Path("/h")).secrets == Path("/run/secrets")
 
 
 def test_a_cluster_s_token_is_found_where_ray_looks_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from service.domain.spec import JobSpec
 from service.domain.training import ScheduleSpec
 from workers.checkpoint.errors import CheckpointMismatch
 from workers.optimizers.config import Hyper
-from workers.user_code import SpecError
+from workers.user_code import SourceUnreachable, SpecError
 from workers.worker import assemble, failure
-from workers.worker.journal import BURST, Journal, LineStream
+from workers.worker.journal import BURST, Journal
 from workers.worker.messages import Line
+from workers.worker.redaction import CleanStream
 from workers.worker.schedule import lr_scale
 from workers.worker.wishes import Votes, Wishes
 
@@ -96,7 +98,8 @@ def test_every_line_is_in_the_file_and_a_flood_is_not_told(tmp_path: Path) -> No
 
 def test_printed_text_becomes_whole_lines(tmp_path: Path) -> None:
     told: list[Line] = []
-    stream = LineStream(Journal(tmp_path / "w.jsonl", worker_id="w", tell=told.append), "info", sys.stdout)
+    journal = Journal(tmp_path / "w.jsonl", worker_id="w", tell=told.append)
+    stream = CleanStream(sys.stdout, journal.redactor, tell=partial(journal.write, "info"))
     stream.write("one\ntw")
     stream.write("o\n\n")
     assert [line.text for line in told] == ["one", "two"]
@@ -122,6 +125,7 @@ def test_a_users_exception_is_told_with_its_place() -> None:
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), "user"),
         (OSError(errno.EIO, "Input/output error"), "machine"),
         (OSError(errno.ENOENT, "No such file"), "user"),
+        (SourceUnreachable("environment.pip: the index could not be reached"), "machine"),
     ],
 )
 def test_a_failed_machine_is_told_from_what_no_retry_heals(error: Exception, cause: str) -> None:
