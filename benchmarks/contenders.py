@@ -23,6 +23,7 @@ from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
 from workers.optimizers.config import OptimizerConfig
+from workers.tiers.heap import keep_freed_memory
 
 CPU = torch.device("cpu")
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP_NORM = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0
@@ -140,6 +141,7 @@ def ours(
     """With `offload` the optimizer's state, and at stage 3 the parameters too, rest on that tier."""
 
     def build(model: Gpt, group: dist.ProcessGroup) -> Contender:
+        keep_freed_memory()  # as a worker of the service does
         engine = ZeroEngine(
             model,
             group,

@@ -70,4 +70,4 @@ def _accepted(answer: Description) -> Description:
         return answer
     field_, problem = str(answer.get("field", "model")), str(answer.get("problem", answer.get("detail", "")))
     fix = str(answer.get("fix", "see that it can be built where workers run"))
-    raise SpecRefused([Problem(field=field_, value="...", problem=problem[:500], fix=fix)])
+    raise SpecRefused([Problem(field=field_, value=answer.get("value"), problem=problem[:500], fix=fix)])

@@ -297,9 +297,8 @@ def _data(
     if size is None:
         yield Problem(field=field, value=path, problem=absent, fix=fix)
     elif size // item_bytes <= seq_len:
-        problem = (
-            f"{counted(size // item_bytes, 'token')} are less than one sample of training.seq_len + 1 = {seq_len + 1}"
-        )
+        found = counted(size // item_bytes, "token")
+        problem = f"it has {found}, fewer than one sample of training.seq_len + 1 = {seq_len + 1}"
         yield Problem(field=field, value=path, problem=problem, fix="give more data or a smaller training.seq_len")
 
 

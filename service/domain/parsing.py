@@ -6,6 +6,7 @@ Two passes: first what no field may hold (NUL bytes, NaN, numbers beyond 64 bits
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -335,6 +336,6 @@ def shown(value: object) -> Any:
         return value if abs(value) < 2**53 else f"{str(value)[:40]}..." if abs(value) > 10**40 else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    text = value if isinstance(value, str) else repr(value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
     text = text.replace("\x00", "\\0").encode("utf-8", "replace").decode()
     return text if len(text) <= 100 else f"{text[:100]}... ({len(text)} characters)"

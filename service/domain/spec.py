@@ -207,7 +207,7 @@ _NEEDED = "needed"
 
 def _shard_size(value: object) -> object:
     if value == _NEEDED:
-        raise ValueError("HYBRID_SHARD needs a number: how many workers share one copy of the state")
+        raise ValueError("HYBRID_SHARD needs a number; write how many workers share one copy of the state")
     return value
 
 

@@ -193,7 +193,10 @@ class WorkerGroup:
         return {worker: left_s[each.node_id] for worker, each in ready if each.node_id in left_s}
 
     def obstacle(self) -> str:
-        """Why Ray has not placed a worker yet, as far as its nodes tell."""
+        """Why a worker does not answer yet, as far as Ray tells."""
+        unheard = {actor_name(self._brief, h.id) for h in self._hands.values() if not h.heard}
+        if unheard <= begun():
+            return "their processes start"
         wanted = {"CPU": self._options["num_cpus"], "GPU": self._options["num_gpus"]}
         wanted["memory"] = self._options.get("memory", 0)
         nodes: list[dict[str, Any]] = [node["Resources"] for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
@@ -238,6 +241,12 @@ def workers_on(node_id: str) -> list[str]:
     alive = ray._private.state.state.actor_table(None, None, "ALIVE").values()
     ours = (actor for actor in alive if actor["ActorClassName"] == Worker.__name__ and actor["Name"].startswith(OURS))
     return sorted(actor["Name"] for actor in ours if actor["Address"]["NodeID"] == node_id)
+
+
+def begun() -> set[str]:
+    """Names of the workers, of all jobs, that have a slot and a process, though it may not answer yet."""
+    actors = ray._private.state.state.actor_table(None, None, "PENDING_CREATION").values()
+    return {actor["Name"] for actor in actors if actor["Address"]["Port"]}
 
 
 def worker_options(brief: Brief, *, cluster_has_gpus: bool, environment: dict[str, str]) -> dict[str, Any]:

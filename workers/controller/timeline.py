@@ -147,7 +147,9 @@ class Timeline:
         """What every heartbeat says; the first of the notes in a row is an event too."""
         if note is not None and self._note is None:
             message = f"{note[0].upper()}{note[1:]}"
-            self._uplink.event("workers_missing", step=step, generation=number, message=message)
+            self._uplink.event(
+                "workers_missing", step=step if number else None, generation=number or None, message=message
+            )
         self._note = note
         return Standing(
             phase=phase,

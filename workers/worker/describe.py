@@ -103,7 +103,7 @@ def _answer(arguments: argparse.Namespace, redactor: Redactor) -> dict[str, Any]
             environment.enter(spec.environment, places, redactor)
             return describe(spec, cache_folder=Path(folder))
     except SpecError as error:
-        facts = {"field": error.field, "problem": error.problem, "fix": error.fix}
+        facts = {"field": error.field, "value": str(error.value)[:100], "problem": error.problem, "fix": error.fix}
         return {"error": "spec_refused", "detail": str(error), **facts}
     except Exception as error:
         return {"error": "not_described", "detail": f"{type(error).__name__}: {error}"}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from workers.tiers.heap import keep_freed_memory
+
 
 def own_memory_bytes(device: torch.device) -> int | None:
     """Of an accelerator; None where the device is host memory."""
@@ -17,4 +19,5 @@ def choose(*, cpu: float | None) -> torch.device:
         torch.cuda.set_device(device)
         return device
     torch.set_num_threads(max(1, int(cpu or 1)))
+    keep_freed_memory()
     return torch.device("cpu")

@@ -75,7 +75,8 @@ async def test_auto_is_chosen_by_the_description(plane: ControlPlane) -> None:
 
 
 async def test_what_cannot_be_built_is_refused_before_it_is_queued(plane: ControlPlane) -> None:
-    plane.launcher.description = {"error": "spec_refused", "field": "model.python", "problem": "no module", "fix": "x"}
+    said = {"field": "model.python", "value": "no:where", "problem": "no module", "fix": "x"}
+    plane.launcher.description = {"error": "spec_refused", **said}
     with pytest.raises(SpecRefused) as caught:
         await plane.jobs.submit({"model": MODEL, "stage": "auto"})
-    assert [problem.field for problem in caught.value.problems] == ["model.python"]
+    assert [(problem.field, problem.value) for problem in caught.value.problems] == [("model.python", "no:where")]

@@ -116,7 +116,9 @@ def test_an_unknown_field_is_refused_with_the_nearest_known_name(document: Any, 
 
 
 def test_all_problems_are_told_at_once() -> None:
-    assert set(refused(tiny(stage=9, priority=-1, nonsense=1))) == {"stage", "priority", "nonsense"}
+    found = refused(tiny(stage=9, nonsense=1, workers={"min": 3, "max": 1}))
+    values = {name: problem.value for name, problem in found.items()}
+    assert values == {"stage": 9, "nonsense": 1, "workers": '{"min": 3, "max": 1}'}
 
 
 def test_bottomless_and_endless_documents_are_refused() -> None:
@@ -387,7 +389,7 @@ def test_fsdp_takes_its_own_names_of_stages_and_the_offload_of_everything() -> N
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"engine": "fsdp", "stage": "HYBRID_SHARD"}, "how many workers share one copy"),
+        ({"engine": "fsdp", "stage": "HYBRID_SHARD"}, "HYBRID_SHARD needs a number"),
         ({"engine": "fsdp", "stage": 3, "shard_size": 0}, "greater than or equal to 1"),
         ({"engine": "zero", "stage": "HYBRID_SHARD", "shard_size": 2}, "ZeRO shards over all workers"),
         ({"engine": "fsdp", "stage": "NO_SHARD", "shard_size": 2}, "stage 0 shards nothing"),

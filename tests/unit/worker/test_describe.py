@@ -96,3 +96,4 @@ def test_what_cannot_be_built_is_an_answer(capsys: pytest.CaptureFixture[str]) -
     assert main([spec.model_dump_json()]) == 1
     told = json.loads(capsys.readouterr().out)
     assert (told["error"], told["field"]) == ("spec_refused", "model.python")
+    assert told["value"] == f"{HERE}:nothing_of_that_name"
