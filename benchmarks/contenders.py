@@ -23,7 +23,7 @@ from workers.engine.units import UnitRule
 from workers.engine.zero.engine import ZeroEngine
 from workers.models.gpt import Gpt
 from workers.optimizers.config import OptimizerConfig
-from workers.tiers.heap import keep_freed_memory
+from workers.worker.heap import keep_freed_memory
 
 CPU = torch.device("cpu")
 LR, BETAS, EPS, WEIGHT_DECAY, CLIP_NORM = 3e-4, (0.9, 0.95), 1e-8, 0.1, 1.0

@@ -117,8 +117,8 @@ def test_torch_load_reads_weights_only() -> None:
 def test_the_environment_is_read_where_settings_are_made() -> None:
     """Configuration is a JobSpec or Settings, parsed once; the command line reads where its service is; what a job
     brings for code of the user's is put there."""
-    commands = r"api/client\.py|api/cli/.*|workers/controller/__main__\.py"
-    processes = r"workers/worker/(process_group|actor|environment)\.py"
+    commands = r"api/cli/.*|workers/controller/__main__\.py"
+    processes = r"workers/worker/(process_group|environment)\.py"
     allowed = rf"service/settings\.py|{commands}|{processes}"
     readers = [
         name(path)

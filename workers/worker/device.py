@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from workers.tiers.heap import keep_freed_memory
+from workers.worker.heap import keep_freed_memory
 
 
 def own_memory_bytes(device: torch.device) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import sys
@@ -85,8 +86,11 @@ class JournalLog(logging.Handler):
 
 def capture_output(journal: Journal) -> None:
     """From now on this process's prints and logs are lines of the journal."""
-    sys.stdout = cast(TextIO, CleanStream(sys.stdout, journal.redactor, tell=partial(journal.write, "info")))
-    sys.stderr = cast(TextIO, CleanStream(sys.stderr, journal.redactor, tell=partial(journal.write, "warning")))
+    prints = CleanStream(sys.stdout, journal.redactor, tell=partial(journal.write, "info"))
+    errors = CleanStream(sys.stderr, journal.redactor, tell=partial(journal.write, "warning"))
+    sys.stdout, sys.stderr = cast(TextIO, prints), cast(TextIO, errors)
+    for stream in (prints, errors):
+        atexit.register(stream.finish)
     logging.getLogger().addHandler(JournalLog(journal))
     logging.getLogger("workers").setLevel(logging.INFO)
 

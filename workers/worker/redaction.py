@@ -6,6 +6,7 @@ It hides what is printed by accident; code that means to tell (letter by letter,
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, TextIO
@@ -54,7 +55,8 @@ class Redactor:
 
 
 class CleanStream:
-    """A text stream of whole lines: cleaned, they go where they went before, and those with text in them to `tell`."""
+    """A text stream of whole lines, those of a progress bar too: cleaned, they go where they went before; as they are,
+    and with text in them, to `tell`."""
 
     def __init__(self, beyond: TextIO, redactor: Redactor, *, tell: Callable[[str], None] | None = None) -> None:
         self._beyond = beyond
@@ -63,12 +65,21 @@ class CleanStream:
         self._partial = ""
 
     def write(self, text: str) -> int:
-        *lines, self._partial = (self._partial + text).split("\n")
+        *lines, self._partial = re.split(r"(?<=[\r\n])", self._partial + text)
         for line in lines:
-            self._beyond.write(f"{self._redactor.clean(line)}\n")
-            if self._tell is not None and line.strip():
-                self._tell(line)
+            self._pass_on(line)
         return len(text)
+
+    def finish(self) -> None:
+        """What stands without a line's end: nothing more comes."""
+        rest, self._partial = self._partial, ""
+        self._pass_on(rest)
+
+    def _pass_on(self, line: str) -> None:
+        said = line.rstrip("\r\n")
+        self._beyond.write(self._redactor.clean(said) + line[len(said) :])
+        if self._tell is not None and said.strip():
+            self._tell(said)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._beyond, name)

@@ -144,7 +144,9 @@ def test_no_report_and_no_line_leaves_with_a_secret(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as beyond:
         stream = CleanStream(beyond, redactor, tell=told.append)
         # In pieces, as `print` and progress bars write.
-        for piece in ("token ", SECRET[:5], SECRET[5:], "\nend\n"):
+        for piece in ("token ", SECRET[:5], SECRET[5:], "\nend\n", "\r 1 %", "\r 2 %", "\rbye"):
             stream.write(piece)
-    assert (tmp_path / "out").read_text() == f"token {MASK}\nend\n"
-    assert told == [f"token {SECRET}", "end"]
+        assert told == [f"token {SECRET}", "end", " 1 %", " 2 %"]
+        stream.finish()
+    assert (tmp_path / "out").read_bytes().decode() == f"token {MASK}\nend\n\r 1 %\r 2 %\rbye"
+    assert told[-1] == "bye"

@@ -99,9 +99,6 @@ export function tick(value: number): string {
 
 export const capital = (word: string): string => word.charAt(0).toUpperCase() + word.slice(1);
 
-export const percent = (part: number, of: number): string =>
-  of > 0 && Number.isFinite(part) ? `${Math.floor((100 * part) / of)} %` : NONE;
-
 /** In the reader's own zone; the exact UTC instant belongs in the title. */
 export function clockTime(iso: string | null): string {
   if (!iso) return NONE;

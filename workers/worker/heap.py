@@ -14,7 +14,8 @@ def keep_freed_memory() -> bool:
     """This process keeps up to KEPT_BYTES that it has freed, for what it asks for next; True where the C library can.
 
     Units that are gathered and released in every step otherwise give their memory back to the kernel, which hands it
-    out again zeroed, a page at a time: a tenth of a step of stage 3. For whoever owns the process, not for a library.
+    out again zeroed, a page at a time: some 7 % of a step of stage 3 on a model of 25 M parameters. For whoever owns
+    the process: an engine leaves it as it is.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return bool(mallopt and mallopt(_MMAP_THRESHOLD, MAPPED_BYTES) and mallopt(_TRIM_THRESHOLD, KEPT_BYTES))
