@@ -245,7 +245,8 @@ def workers_on(node_id: str) -> list[str]:
 
 def begun() -> set[str]:
     """Names of the workers, of all jobs, that have a slot and a process, though it may not answer yet."""
-    actors = ray._private.state.state.actor_table(None, None, "PENDING_CREATION").values()
+    table = ray._private.state.state.actor_table
+    actors = [*table(None, None, "PENDING_CREATION").values(), *table(None, None, "ALIVE").values()]
     return {actor["Name"] for actor in actors if actor["Address"]["Port"]}
 
 

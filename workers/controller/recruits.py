@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
+from service.domain.text import counted
 from workers.controller.sizing import Crew
 from workers.worker.messages import Ready
 
@@ -103,8 +104,7 @@ class Recruits:
         if not tens_s:
             return None
         if self._noted is None or self._noted[:2] != (self._missing, tens_s):
-            workers = "worker" if self._missing == 1 else "workers"
-            text = f"waiting for {self._missing} more {workers} for {tens_s} s: {self._why()}"
+            text = f"waiting for {counted(self._missing, 'more worker')} for {tens_s} s: {self._why()}"
             self._noted = (self._missing, tens_s, text)
         return self._noted[2]
 
