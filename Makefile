@@ -2,9 +2,9 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done)
 PY := .venv/bin/python
-# Whole files go to one of two processes, the long ones first; those that start a Ray of their own mostly wait for it.
+# Two processes, the long ones first; tests/conftest.py says what stays together.
 ORDER := tests/elastic tests/e2e tests/browser tests/crash tests/claims tests/api tests/contract tests/migrations tests/deploy tests/unit tests/architecture
-SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+SPREAD := --numprocesses 2 --dist loadscope --no-loadscope-reorder
 SUITES := $(ORDER) $(filter-out $(ORDER) tests/fakes tests/__pycache__,$(patsubst %/,%,$(wildcard tests/*/)))
 BENCHMARKS := engines checkpoints
 DASHBOARD := $(shell find api/dashboard -type f -not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null)

@@ -1,6 +1,7 @@
 """The engines as a library, without the service: inside a plain Ray Train `TorchTrainer`, two workers on CPU.
 
-Run it from the project's root: `.venv/bin/python -m examples.ray_train_loop`, or with `--engine fsdp2`.
+Run it from the project's root: `.venv/bin/python -m examples.ray_train_loop`, or with `--engine fsdp2`, or with
+`--engine zero fsdp2` to see both learn the same.
 """
 
 from __future__ import annotations
@@ -50,24 +51,26 @@ def train_on_this_worker(config: dict[str, Any]) -> None:
         loss = engine.micro_step(count_BT, weight=1 / world, last=True)
         outcome = engine.step(lr_scale=1.0, tally=[float(loss) / world])
         if group.rank() == 0 and step % 20 == 19:
-            print(f"step {step + 1}: loss {outcome.tally[0]:.3f}, gradient norm {outcome.grad_norm:.3f}", flush=True)
+            said = f"loss {outcome.tally[0]:.3f}, gradient norm {outcome.grad_norm:.3f}"
+            print(f"{config['engine']}, step {step + 1}: {said}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--engine", choices=list(ENGINES), default="zero")
+    parser.add_argument("--engine", choices=list(ENGINES), nargs="+", default=["zero"], help="one after the other")
     parser.add_argument("--stage", type=int, default=2)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="el-") as folder:
         ray.init(num_cpus=2, include_dashboard=False, _temp_dir=f"{folder}/ray")
         try:
-            trainer = TorchTrainer(
-                train_on_this_worker,
-                train_loop_config={"engine": chosen.engine, "stage": chosen.stage, "steps": 60},
-                scaling_config=ray.train.ScalingConfig(num_workers=2),
-                run_config=ray.train.RunConfig(storage_path=f"{folder}/results"),
-            )
-            trainer.fit()
+            for engine in chosen.engine:
+                trainer = TorchTrainer(
+                    train_on_this_worker,
+                    train_loop_config={"engine": engine, "stage": chosen.stage, "steps": 60},
+                    scaling_config=ray.train.ScalingConfig(num_workers=2),
+                    run_config=ray.train.RunConfig(storage_path=f"{folder}/results"),
+                )
+                trainer.fit()
         finally:
             ray.shutdown()
 

@@ -267,6 +267,31 @@ def test_top_is_drawn_anew_on_a_terminal(service: LiveService) -> None:
     watching.wait(10)
 
 
+def test_an_interrupt_ends_a_command_that_cannot_tidy_up_after_it() -> None:
+    """A lock that is held by whoever was interrupted in it, as a pool's of connections may be."""
+    stuck = """
+import threading, time
+from api.cli import main
+
+def app():
+    with (lock := threading.Lock()):
+        try:
+            print("waiting", flush=True)
+            time.sleep(100)
+        finally:
+            lock.acquire()
+
+main.app = app
+main.main()
+"""
+    running = subprocess.Popen([sys.executable, "-c", stuck], stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    with running.stdout as output:
+        assert output.readline() == b"waiting\n"
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 130
+
+
 def test_the_doctor_names_what_is_wrong_and_ends_with_1(service: LiveService, start: Any) -> None:
     well = run(service, "doctor")
     assert well.returncode == 0, well.stdout

@@ -8,8 +8,10 @@ from api.client import ElastaneClient
 from examples.local_service import LocalService, local_service
 from tests.e2e.journey import Curve, curve, run, spec
 
-# Long enough that a job still trains when a test has looked at it twice.
+# Long enough that a job still trains when workers have joined it, or its service has started again.
 STEPS = 400
+# Of a job that need not wait for either. Under a constant schedule it is the beginning of the longer one.
+FEWER_STEPS = 200
 
 
 @pytest.fixture(scope="package")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from api.client import ElastaneClient
-from tests.e2e.conftest import STEPS
+from tests.e2e.conftest import FEWER_STEPS
 from tests.e2e.journey import Curve, Json, assert_same_curve, curve, spec, wait_for_end, wait_for_step, wait_until
 
 
@@ -13,7 +13,7 @@ def holds_no_worker(job: Json) -> bool:
 
 
 def test_a_paused_job_goes_on_with_other_workers_at_another_stage(client: ElastaneClient, undisturbed: Curve) -> None:
-    job_id = client.submit(spec(steps=STEPS, stage=3, workers={"min": 1, "max": 2}))["id"]
+    job_id = client.submit(spec(steps=FEWER_STEPS, stage=3, workers={"min": 1, "max": 2}))["id"]
     wait_for_step(client, job_id, 20)
     client.pause(job_id)
     paused = wait_until(client, job_id, "paused without workers", holds_no_worker)
@@ -24,4 +24,4 @@ def test_a_paused_job_goes_on_with_other_workers_at_another_stage(client: Elasta
     job = wait_for_step(client, job_id, paused["step"] + 1)
     assert (job["workers"]["actual"], job["stage"]) == (3, 1)
     wait_for_end(client, job_id)
-    assert_same_curve(curve(client, job_id), undisturbed, steps=STEPS)
+    assert_same_curve(curve(client, job_id), undisturbed, steps=FEWER_STEPS)
