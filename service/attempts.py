@@ -220,12 +220,12 @@ async def _take_facts(
     samples: list[Sample] = []
     for fact in facts:
         if fact.event is not None:
-            await write_event(work, _event(job, attempt, fact.event))
+            await write_event(work, _event(job, attempt, fact.event, now))
             await _take_failure(work, fact.event)
         elif fact.samples is not None:
             samples += [_numbered(sample, attempt) for sample in fact.samples if 0 <= sample.step < 2**40]
         elif fact.checkpoint is not None:
-            await _take_checkpoint(work, job, attempt, fact.checkpoint)
+            await _take_checkpoint(work, job, attempt, fact.checkpoint, now)
         elif fact.logs is not None:
             await work.logs.add(job.id, attempt.number, [_line(line) for line in fact.logs])
     if samples:
@@ -242,12 +242,13 @@ def _line(line: LogLine) -> LogLine:
     return line.model_copy(update={"text": bounded(line.text)})
 
 
-def _event(job: Job, attempt: Attempt, report: EventReport) -> Event:
+def _event(job: Job, attempt: Attempt, report: EventReport, now: datetime) -> Event:
+    """Its time is by the controller's clock, which may be ahead of ours: what has been told has been."""
     generation = None if report.generation is None else attempt.generation_before + report.generation
     return Event(
         job_id=job.id,
         kind=report.kind[:KIND_LIMIT],
-        at=report.at,
+        at=min(report.at, now),
         message=str(report.payload.get("message", "")),
         attempt=attempt.number,
         generation=generation,
@@ -263,7 +264,9 @@ async def _take_failure(work: UnitOfWork, report: EventReport) -> None:
         await work.checkpoints.meet(request_id, report.step)
 
 
-async def _take_checkpoint(work: UnitOfWork, job: Job, attempt: Attempt, report: CheckpointReport) -> None:
+async def _take_checkpoint(
+    work: UnitOfWork, job: Job, attempt: Attempt, report: CheckpointReport, now: datetime
+) -> None:
     if report.removed:
         await work.checkpoints.drop(job.id, report.step)
         return
@@ -283,7 +286,7 @@ async def _take_checkpoint(work: UnitOfWork, job: Job, attempt: Attempt, report:
     saved = Event(
         job_id=job.id,
         kind="checkpoint_saved",
-        at=report.at,
+        at=min(report.at, now),
         message=f"Checkpoint of step {report.step} saved",
         attempt=attempt.number,
         generation=job.progress.generation or None,

@@ -84,7 +84,8 @@ class AttemptRows(Protocol):
 
 class EventRows(Protocol):
     async def add(self, event: Event) -> Event:
-        """Returns it with its number."""
+        """Returns it with its number, and with the time of the event before it where it tells an earlier one: two
+        clocks write one history, and it does not go back."""
         ...
 
     async def after(self, job_id: str, after: int, limit: int) -> tuple[Event, ...]: ...

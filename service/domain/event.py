@@ -44,7 +44,8 @@ KIND_LIMIT = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """A line of the timeline. `id` is 0 until the store has numbered it; ids of one job grow with time."""
+    """A line of the timeline. `id` is 0 until the store has numbered it; ids of one job grow with time, and `at` never
+    goes back."""
 
     job_id: str
     kind: str

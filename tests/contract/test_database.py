@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -177,6 +178,21 @@ async def test_events_are_numbered_in_order_and_read_from_a_number_on(database: 
     assert found[0].payload == {"from": 1, "text": "a\x00b"}
     assert found[0].at == NOW
     assert [event.kind for event in rest] == ["c"]
+
+
+async def test_the_history_of_a_job_never_goes_back_in_time(database: Database) -> None:
+    """What a controller tells by its own clock is numbered after what the service told meanwhile by another one."""
+    await store(database, job(1), job(2))
+    async with database.write() as work:
+        for owner, after_s in ((1, 0), (2, 9), (1, 5), (1, 3), (1, 6)):
+            told = await work.events.add(
+                Event(job_id=number(owner), kind="x", at=NOW + timedelta(seconds=after_s), step=after_s)
+            )
+        await work.commit()
+    async with database.read() as work:
+        found = await work.events.after(number(1), 0, 10)
+    assert [(event.step, (event.at - NOW).seconds) for event in found] == [(0, 0), (5, 5), (3, 5), (6, 6)]
+    assert told == found[-1]
 
 
 async def test_log_lines_are_read_by_rank_and_from_a_number_on(database: Database) -> None:

@@ -214,7 +214,9 @@ class Attempts(Rows):
 class Events(Rows):
     async def add(self, event: Event) -> Event:
         payload = json.loads(json.dumps(dict(event.payload), default=str))
-        numbered = replace(event, id=self.shelves.next("event"), payload=payload)
+        times = [each.at for each in self.shelves.events if each.job_id == event.job_id]
+        at = max([event.at, *times[-1:]])
+        numbered = replace(event, id=self.shelves.next("event"), at=at, payload=payload)
         self.shelves.events.append(numbered)
         return numbered
 

@@ -24,18 +24,20 @@ class SqlEvents:
         self._connection = connection
 
     async def add(self, event: Event) -> Event:
+        own = sa.select(_E.c.at).where(_E.c.job_id == event.job_id)
+        last, at = own.order_by(_E.c.id.desc()).limit(1).scalar_subquery(), sa.literal(event.at, tables.Instant)
         insert = _E.insert().values(
             job_id=event.job_id,
             kind=storable(event.kind),
-            at=event.at,
+            at=sa.case((last > at, last), else_=at),
             message=storable(event.message),
             attempt=event.attempt,
             generation=event.generation,
             step=event.step,
             payload=json.dumps(dict(event.payload), default=str),
         )
-        number = (await self._connection.execute(insert.returning(_E.c.id))).scalar_one()
-        return replace(event, id=number)
+        row = (await self._connection.execute(insert.returning(_E.c.id, _E.c.at))).one()
+        return replace(event, id=row.id, at=row.at)
 
     async def after(self, job_id: str, after: int, limit: int) -> tuple[Event, ...]:
         query = sa.select(_E).where(_E.c.job_id == job_id, _E.c.id > after).order_by(_E.c.id).limit(limit)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -153,6 +154,27 @@ async def test_a_payload_is_made_plain_and_short(plane: ControlPlane) -> None:
     payload = (await plane.jobs.events(job.id))[-1].payload
     assert (payload["nan"], payload["big"]) == (None, str(2**70))
     assert len(json.dumps(payload, allow_nan=False)) < 20_000
+
+
+@pytest.mark.parametrize("ahead_s", [-30.0, 30.0])
+async def test_a_controller_s_clock_takes_the_history_neither_back_nor_ahead(
+    plane: ControlPlane, ahead_s: float
+) -> None:
+    """ "running" is told by our clock when its heartbeat has come, and what the recovery cost by the controller's: a
+    heartbeat that took long, or a clock that is behind, would tell it as before."""
+    job, controller = await plane.running()
+    await controller.beat("recovering", step=1, workers=1, generation=2)
+    plane.clock.pass_s(5)
+    await controller.beat("running", step=1, workers=1, generation=2)
+    at = plane.clock.now() + timedelta(seconds=ahead_s)
+    facts = (
+        Fact(event=EventReport(kind="recovered", step=1, generation=2, at=at)),
+        Fact(checkpoint=CheckpointReport(step=1, uri="/c/1", size_bytes=5, files=1, duration_s=0.1, at=at)),
+    )
+    await controller.beat("running", step=2, workers=1, generation=2, facts=facts)
+    found = await plane.jobs.events(job.id)
+    assert [event.kind for event in found[-3:]] == ["running", "recovered", "checkpoint_saved"]
+    assert [event.at for event in found[-3:]] == [plane.clock.now()] * 3
 
 
 async def test_a_gap_in_the_facts_is_accepted(plane: ControlPlane) -> None:
