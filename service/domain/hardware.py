@@ -68,30 +68,32 @@ KNOWN = tuple(
 )
 # One core of a server, to an order of magnitude: what a job on CPUs has measured makes it right.
 CORE = Rates(operations=3e10, link=1e9, host=float("inf"), memory=1e10, host_memory=1e10, overlaps=False)
-# Gigabytes by the word of a name that tells the model; of one that is sold with more or less, the less.
+# Gigabytes of those that no rate is known of, by the word of a name that tells the model.
 _GIGABYTES = {
-    **{"GB300": 279, "B300": 279, "GB200": 186, "B200": 180, "H200": 141, "GH200": 96, "H20": 96, "H100": 80},
-    **{"A100": 40, "A800": 40, "A40": 48, "A30": 24, "A10G": 24, "A10": 24, "L40S": 48, "L40": 48, "L4": 24},
-    **{"T4": 16, "V100": 16, "P100": 12, "P4": 8, "5090": 32, "4090": 24, "3090": 24, "PRO 6000": 96},
-    **{"MI355X": 288, "MI350X": 288, "MI325X": 256, "MI308X": 192, "MI300X": 192, "MI300A": 128},
+    **{"GB300": 279, "B300": 279, "GB200": 186, "GH200": 96, "H20": 96, "A800": 40, "A40": 48, "A30": 24, "A10G": 24},
+    **{"A10": 24, "L40": 48, "T4": 16, "V100": 16, "P100": 12, "P4": 8, "5090": 32, "3090": 24, "PRO 6000": 96},
+    **{"MI355X": 288, "MI350X": 288, "MI325X": 256, "MI308X": 192, "MI300A": 128},
     **{"MI250X": 64, "MI210": 64, "MI100": 32},
 }
 
 
 def memory_named(name: str | None) -> int | None:
     """Bytes of one accelerator, by the name that a driver, a cluster or a spec has for it: the gigabytes that it says,
-    else those of its model. None where neither is known."""
+    else the least that its model is sold with. None where neither is known."""
     said = re.search(r"(?<![A-Za-z0-9])(\d+)\s?G(?:i?B)?\b", name or "")
     if said is not None:
         return int(said.group(1)) * 10**9
-    found = next((size for model, size in _GIGABYTES.items() if is_named(model, name or "")), None)
-    return None if found is None else found * 10**9
+    others = (size * 10**9 for model, size in _GIGABYTES.items() if is_named(model, name or ""))
+    return min((*(each.memory_bytes for each in _alike(name)), *others), default=None)
 
 
 def known_as(name: str | None) -> Accelerator | None:
     """The known one of that name; of one that is known with more or less memory, the one that has as much."""
-    alike = [each for each in KNOWN if is_named(re.sub(r"-\d+GB$", "", each.name), name or "")]
-    return min(alike, key=lambda each: each.memory_bytes != memory_named(name), default=None)
+    return min(_alike(name), key=lambda each: each.memory_bytes != memory_named(name), default=None)
+
+
+def _alike(name: str | None) -> list[Accelerator]:
+    return [each for each in KNOWN if is_named(re.sub(r"-\d+GB$", "", each.name), name or "")]
 
 
 def is_named(model: str, name: str) -> bool:

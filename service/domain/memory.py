@@ -143,9 +143,14 @@ def kept_bytes(
 ) -> int:
     """What a forward leaves for its backward, the loss's own fp32 probabilities among it."""
     tokens = micro_batch_size * seq_len
+    return _kept(shape, tokens, precision, checkpointing=checkpointing) + 4 * tokens * shape.vocab
+
+
+def _kept(shape: Shape, tokens: int, precision: PrecisionSpec, *, checkpointing: bool) -> int:
+    """Of the blocks, and at both ends of them."""
     row = ITEM_BYTES[precision.params] * shape.width
     blocks = shape.layers * (row if checkpointing else _block_bytes_per_token(shape, precision))
-    return tokens * (blocks + 2 * row + 4 * shape.vocab)
+    return tokens * (blocks + 2 * row)
 
 
 def activation_bytes(
@@ -154,8 +159,7 @@ def activation_bytes(
     """The most that one micro-batch needs: at the loss, or in the backward of the last block, whose gradients come
     while its activations go, or at the end, when both uses of the tied table have left their gradients."""
     tokens, item = micro_batch_size * seq_len, ITEM_BYTES[precision.params]
-    facts = {"micro_batch_size": micro_batch_size, "seq_len": seq_len, "precision": precision}
-    kept = kept_bytes(shape, **facts, checkpointing=checkpointing) - 4 * tokens * shape.vocab  # type: ignore[arg-type]
+    kept = _kept(shape, tokens, precision, checkpointing=checkpointing)
     row, table = item * tokens * shape.width, item * shape.vocab * shape.width
     # The log-probabilities, their gradient, and the same in the parameters' type.
     logits = tokens * shape.vocab * (8 + (item if item < 4 else 0))
