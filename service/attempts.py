@@ -18,7 +18,7 @@ from service.domain.job import Intent, Job, JobState
 from service.domain.key import secret_hash
 from service.domain.log import bounded
 from service.domain.observation import Change, conclude, is_late, observe
-from service.domain.text import plain
+from service.domain.text import counted, plain
 from service.domain.wire import (
     PROTOCOL,
     Brief,
@@ -287,7 +287,7 @@ async def _take_checkpoint(
         job_id=job.id,
         kind="checkpoint_saved",
         at=min(report.at, now),
-        message=f"Checkpoint of step {report.step} saved",
+        message=_saved(report),
         attempt=attempt.number,
         generation=job.progress.generation or None,
         step=report.step,
@@ -296,3 +296,9 @@ async def _take_checkpoint(
     await write_event(work, saved)
     if report.request_id is not None:
         await work.checkpoints.meet(report.request_id, report.step)
+
+
+def _saved(report: CheckpointReport) -> str:
+    held = "" if report.pause_s is None else f", training stood still for {report.pause_s:.2f} s"
+    size = f"{report.size_bytes / 1e6:.1f} MB in {counted(report.files, 'file')}"
+    return f"Checkpoint of step {report.step} saved: {size}, {report.duration_s:.2f} s{held}"

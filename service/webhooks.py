@@ -14,7 +14,7 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from service.domain.errors import Problem, RequestRefused
+from service.domain.errors import Problem, RequestRefused, Unavailable
 from service.domain.webhook import SECRET_PREFIX, Delivery, IpNetwork, Webhook, retry_at, signed, why_not
 from service.ports import Clock, Database, Post, Tokens
 
@@ -123,5 +123,5 @@ class Deliveries:
             async with self.database.write() as work:
                 await work.webhooks.settle(delivery, error=error, again=again, at=now)
                 await work.commit()
-        except Exception as failure:
+        except Unavailable as failure:
             log.warning("webhook %s: %s", webhook.id, failure)

@@ -17,7 +17,7 @@ from api.client import ENDED, ElastaneClient, Refused, Unreachable
 Json = dict[str, Any]
 
 POLL_S = 0.4
-WIDEST_FACT = 200
+WIDEST = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,21 +69,26 @@ def follow(client: ElastaneClient, job_id: str, *, console: Console, patience_s:
 
 
 def event_line(event: Json) -> Text:
-    """`12:00:01  step 120  resized  from 2, to 3, pause_s 0.41`."""
+    """`12:00:01  step 120  resized  From 2 to 3 workers: ...`: what happened in the event's own sentence, or in its
+    numbers where it has none."""
     line = Text(f"{str(event.get('at', ''))[11:19]}  ", style="dim")
     if event.get("step") is not None:
         line.append(f"step {event['step']}  ")
     line.append(plain(str(event.get("kind"))), style="bold")
     payload = event.get("payload") or {}
-    facts = ", ".join(f"{name.removesuffix('_bytes')} {_fact(name, payload[name])}" for name in payload)
-    return line.append("  " + plain(facts)) if facts else line
+    facts = (f"{name.removesuffix('_bytes')} {_short(_fact(name, payload[name]))}" for name in payload)
+    words = _short(str(event.get("message") or "")) or ", ".join(facts)
+    return line.append("  " + plain(words)) if words else line
 
 
 def _fact(name: str, value: object) -> str:
+    return size_text(value) if name.endswith("_bytes") else shown(value)
+
+
+def _short(text: str) -> str:
     """One line of it: a traceback is whole in `elastane events --json` and in the logs."""
-    text = size_text(value) if name.endswith("_bytes") else shown(value)
     first = text.partition("\n")[0]
-    return first if len(first) <= WIDEST_FACT else f"{first[:WIDEST_FACT]}..."
+    return first if len(first) <= WIDEST else f"{first[:WIDEST]}..."
 
 
 def _bar(console: Console) -> Progress:

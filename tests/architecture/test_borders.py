@@ -130,3 +130,48 @@ def test_the_environment_is_read_where_settings_are_made() -> None:
         )
     ]
     assert readers == []
+
+
+# Where everything is caught and not raised again. What a task, a thread or a process of ours does next must not depend
+# on what failed; code that is not ours raises what it likes.
+BORDERS = {
+    "a task": {
+        "service/reconciler.py run",
+        "service/reconciler.py _guarded",
+        "service/stream.py _follow",
+        "service/webhooks.py _run",
+        "service/retention.py _run",
+    },
+    "a thread": {
+        "workers/worker/actor.py _live",
+        "workers/controller/uplink.py _run",
+        "workers/checkpoint/background.py _run",
+    },
+    "a process": {"workers/controller/__main__.py _drive", "workers/worker/describe.py _answer"},
+    "code of others": {
+        "workers/worker/describe.py describe",
+        "workers/models/blueprint.py draw_up",
+        "workers/controller/launches.py launches",
+    },
+}
+
+
+def catches_everything(node: ast.AST) -> bool:
+    """An `except` for every exception that raises none, or a `suppress` of every one."""
+    everything = {"Exception", "BaseException"}
+    if isinstance(node, ast.ExceptHandler):
+        kinds = {"BaseException"} if node.type is None else {dotted(each) for each in ast.walk(node.type)}
+        return bool(kinds & everything) and not any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+    suppresses = isinstance(node, ast.Call) and dotted(node.func).endswith("suppress")
+    return suppresses and bool({dotted(each) for each in node.args} & everything)
+
+
+def test_everything_is_caught_at_the_borders_alone() -> None:
+    found = [
+        f"{name(path)} {function.name}"
+        for path in SOURCES
+        for function in ast.walk(tree(path))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and any(catches_everything(node) for node in ast.walk(function))
+    ]
+    assert sorted(found) == sorted(border for borders in BORDERS.values() for border in borders)

@@ -17,7 +17,9 @@ from tests.claims.training import MICRO_BATCHES, SHAPE, batch, fsdp_engine, gpt,
 from workers.engine.fsdp2.engine import LostGradients, UnevenUnits
 from workers.engine.fsdp2.sharding import SparseGradients
 from workers.engine.precision import Precision
+from workers.engine.protocol import Engine
 from workers.engine.units import UnitRule
+from workers.optimizers.kinds import StateKind
 
 STEPS = 20
 STAGES = (3, 2, 0)
@@ -152,16 +154,21 @@ def test_mixed_dtypes_and_a_late_first_use_train_in_two_bytes() -> None:
     assert all(0 < norm < 100 for norm in first)
 
 
+def _masters(engine: Engine, rank: int) -> list[Tensor]:
+    """A copy of all that this rank holds of the parameters."""
+    return [engine.export(StateKind.MASTER, piece).clone() for piece in engine.layout().of(rank)]
+
+
 def _different_units(rank: int, world: int) -> str:
     scenario = SCENARIOS["every_linear_a_unit"]
     model = scenario.build()
     engine = fsdp_engine(model, world_group(), stage=2)
     # Both skip one block, and the blocks are of one size: nothing fails on the wire.
     engine.micro_step((1, f"skip{rank}"), weight=1 / world, last=True)
-    before = [param.detach().clone() for param in engine.local_params()]
+    before = _masters(engine, rank)
     with pytest.raises(UnevenUnits) as caught:
         engine.step(lr_scale=1.0)
-    assert all(map(torch.equal, before, engine.local_params()))
+    assert all(map(torch.equal, before, _masters(engine, rank)))
     return str(caught.value)
 
 
@@ -196,10 +203,10 @@ def test_sparse_gradients_are_refused_before_anything_is_sharded() -> None:
 def _overflow(rank: int, world: int) -> list[bool]:
     engine = fsdp_engine(gpt(), world_group(), stage=3)
     train_step(engine, 1, rank=rank, world=world)
-    before = [param.clone() for param in engine.local_params()]
+    before = _masters(engine, rank)
     engine.micro_step(batch(2, rank), weight=float("inf") if rank == 1 else 0.5, last=True)
     skipped = engine.step(lr_scale=1.0).skipped
-    same = all(map(torch.equal, before, engine.local_params()))
+    same = all(map(torch.equal, before, _masters(engine, rank)))
     loss, norm = train_step(engine, 2, rank=rank, world=world)
     return [skipped, same, loss > 0, norm > 0]
 

@@ -47,7 +47,7 @@ class ObjectStore:
             with _as_os_error(path):
                 file.close()
         except BaseException:
-            _discard(file)
+            _discard(file, path)
             # Some file systems show a file before it is closed.
             with suppress(OSError):
                 self.delete(path)
@@ -161,9 +161,9 @@ class _ObjectSource:
             self._coming[wanted] = self._fetchers.submit(self._fetch, *wanted)
 
 
-def _discard(file: Any) -> None:
+def _discard(file: Any, path: str) -> None:
     """Give the upload up. A file of fsspec that is only forgotten would complete itself when it is collected."""
-    with suppress(Exception):
+    with suppress(OSError), _as_os_error(path):
         file.discard()
     with suppress(AttributeError):
         file.closed = True

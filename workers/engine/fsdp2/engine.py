@@ -170,10 +170,6 @@ class Fsdp2Engine(EngineCore):
         buffers = sum(buffer.nbytes for buffer in self._model.buffers())
         return Footprint(by_kind=dict(sizes), gathered_bytes=self._gathered_bytes(), buffers_bytes=buffers)
 
-    def local_params(self) -> list[Tensor]:
-        """This rank's rows of every parameter."""
-        return [_local(param) for param in self._params.values()]
-
     def _join(self, group: dist.ProcessGroup) -> None:
         self._group, self._world = weakref.ref(group), group.size()
         wanted = self._wanted_shard_size or self._world
