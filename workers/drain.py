@@ -16,7 +16,7 @@ import time
 import ray
 from ray.core.generated.autoscaler_pb2 import DRAIN_NODE_REASON_PREEMPTION  # type: ignore[attr-defined]
 
-from workers.controller.group import workers_on
+from workers.controller.ray_tables import workers_on
 
 log = logging.getLogger("workers.drain")
 

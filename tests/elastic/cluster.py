@@ -59,7 +59,7 @@ def _started(folder: Path, slots: int) -> Iterator[str]:
 # What a driver sees of a Ray, as JSON: the nodes that offer an accelerator, and the workers on each.
 _LOOK = """
 import json, sys, ray
-from workers.controller.group import workers_on
+from workers.controller.ray_tables import workers_on
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level=40)
 nodes = [node for node in ray.nodes() if f"accelerator_type:{sys.argv[2]}" in node["Resources"] and node["Alive"]]
 print(json.dumps({node["NodeID"]: workers_on(node["NodeID"]) for node in nodes}))

@@ -14,7 +14,7 @@ from ray.util import list_named_actors
 from service.domain.arrangement import Arrangement
 from service.domain.wire import Brief
 from workers.controller.generation import Generation
-from workers.controller.group import job_prefix
+from workers.controller.names import job_prefix
 from workers.worker.messages import Adopted, Joined, NotOwner
 
 log = logging.getLogger(__name__)

@@ -17,7 +17,9 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 
 from service.domain.wire import Brief
 from workers.controller.launches import launches
+from workers.controller.names import actor_name
 from workers.controller.place import Place
+from workers.controller.ray_tables import begun, draining_nodes
 from workers.worker.actor import Worker
 from workers.worker.messages import Adopted, NotOwner, Ready, Report
 from workers.worker.whereabouts import Where
@@ -26,8 +28,6 @@ log = logging.getLogger(__name__)
 
 # Fetches wait inside the worker; they have a thread of their own, so that an order never waits behind one.
 ACTOR: Any = ray.remote(concurrency_groups={"reports": 1, "control": 2})(Worker)  # type: ignore[call-overload]
-# How the names of all our actors begin.
-OURS = "elastane:"
 # How long a worker holds a fetch that has nothing to answer.
 FETCH_S = 0.5
 LONGEST_TURN_S = 1.0
@@ -186,7 +186,7 @@ class WorkerGroup:
 
     def draining(self) -> dict[str, float | None]:
         """Workers on nodes that Ray drains -> seconds until the node may be gone, None where Ray was not told."""
-        by_node: dict[str, int] = draining_nodes()
+        by_node = draining_nodes()
         now_ms = time.time() * 1000
         left_s = {node: (at_ms - now_ms) / 1000 if at_ms else None for node, at_ms in by_node.items()}
         ready = ((hand.id, hand.ready) for hand in self._hands.values() if hand.ready is not None)
@@ -227,27 +227,6 @@ class WorkerGroup:
             if isinstance(report, Ready):
                 hand.ready = report
             haul.reports.append((hand.id, report))
-
-
-def draining_nodes() -> dict[str, int]:
-    """Ray's id of each node that is being drained -> its deadline in ms since the epoch, 0 for none."""
-    # Ray says this nowhere in public; its own trainer asks here too.
-    found: dict[str, int] = ray._private.state.state.get_draining_nodes()
-    return found
-
-
-def workers_on(node_id: str) -> list[str]:
-    """Names of the workers, of all jobs, that live on that node."""
-    alive = ray._private.state.state.actor_table(None, None, "ALIVE").values()
-    ours = (actor for actor in alive if actor["ActorClassName"] == Worker.__name__ and actor["Name"].startswith(OURS))
-    return sorted(actor["Name"] for actor in ours if actor["Address"]["NodeID"] == node_id)
-
-
-def begun() -> set[str]:
-    """Names of the workers, of all jobs, that have a slot and a process, though it may not answer yet."""
-    table = ray._private.state.state.actor_table
-    actors = [*table(None, None, "PENDING_CREATION").values(), *table(None, None, "ALIVE").values()]
-    return {actor["Name"] for actor in actors if actor["Address"]["Port"]}
 
 
 def worker_options(brief: Brief, *, cluster_has_gpus: bool, environment: dict[str, str]) -> dict[str, Any]:
@@ -291,14 +270,6 @@ def obstacle(wanted: Mapping[str, float], *, nodes: Sequence[Mapping[str, float]
 
 def _amount(name: str, amount: float) -> str:
     return f"memory_gb: {amount / 2**30:g}" if name == "memory" else f"{name.lower()}: {amount:g}"
-
-
-def actor_name(brief: Brief, worker: str) -> str:
-    return f"{job_prefix(brief)}{brief.attempt_id}:{worker}"
-
-
-def job_prefix(brief: Brief) -> str:
-    return f"{OURS}{brief.job_id}:"
 
 
 def why_dead(error: RayActorError) -> str:

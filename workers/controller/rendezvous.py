@@ -19,7 +19,7 @@ import ray
 from ray.exceptions import RayActorError
 
 from service.domain.wire import Brief
-from workers.controller.group import actor_name
+from workers.controller.names import actor_name
 from workers.worker.messages import StoreAddress
 
 log = logging.getLogger(__name__)
