@@ -92,7 +92,8 @@ class Jobs:
         for memory if needed."""
         settled = settle(parsed.spec, await self._source(parsed.spec))
         spec = settled.spec
-        await self.environments.check(spec.environment)
+        shape = await self.plans.shape(spec)
+        await self.environments.check(spec, shape)
         sizes = {path: await self.files.size_bytes(path) for path in files_of(spec)} if self.embedded else None
         memory = await self.plans.worker_memory(spec)
         # What a worker on CPUs did not ask for binds nobody; an accelerator's memory does.
@@ -102,7 +103,7 @@ class Jobs:
             spec,
             size_of=sizes.__getitem__ if sizes is not None else None,
             memory=memory if asks else None,
-            shape=await self.plans.shape(spec),
+            shape=shape,
             machine=await self.plans.facts() if self.embedded else None,
             names_paths=not self.embedded,
             quota=await self._quota(spec, caller),

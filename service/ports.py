@@ -339,6 +339,15 @@ class Files(Protocol):
         """The JSON object in a file of this machine; None where there is none, or too large a one."""
         ...
 
+    async def token_range(self, pattern: str, dtype: str) -> tuple[int, int] | None:
+        """The smallest and the largest number that a look at many places of the file finds; None where it has none."""
+        ...
+
+    async def lacks(self, function: str) -> str | None:
+        """What of `module:function` this machine's workers surely have not, in words; None where they may have it.
+        Nothing of it is run."""
+        ...
+
     async def remove_folder(self, uri: str) -> None:
         """Idempotent. A URI with a scheme is none of this machine's files: `Launcher.erased` is for those."""
         ...

@@ -163,7 +163,7 @@ async def keys_of(settings: Settings) -> AsyncIterator[Keys]:
 def build(settings: Settings) -> Services:
     """Nothing is started, opened or written before `start`."""
     settings.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    clock, bus, tokens, files = SystemClock(), LocalBus(), RandomTokens(), LocalFiles()
+    clock, bus, tokens, files = SystemClock(), LocalBus(), RandomTokens(), LocalFiles(settings.folder)
     database = SqlDatabase(settings.resolved_database_url)
     ray, capacity, launcher = _data_plane(settings)
     near = files if settings.embedded else None

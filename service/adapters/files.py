@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import glob
 import json
@@ -11,12 +12,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from service.adapters.modules import lacking
+
 SCAN_LIMIT_S = 5.0
 ENDLESS = 2**63
 DOCUMENT_LIMIT_BYTES = 2**20
+# Of a file of tokens so many places are looked at, and so much at each.
+LOOKS, LOOK_BYTES = 64, 2**16
+TYPE_CODES = {"uint8": "B", "uint16": "H", "uint32": "I", "int32": "i", "int64": "q"}
 
 
 class LocalFiles:
+    """folder: where relative names of modules start from, as those of paths do."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder or Path.cwd()
+
     async def size_bytes(self, pattern: str) -> int | None:
         """A pattern may walk an endless tree: after some seconds the workers are left to find out."""
         try:
@@ -26,6 +37,12 @@ class LocalFiles:
 
     async def document(self, path: str) -> dict[str, Any] | None:
         return await asyncio.to_thread(_document, Path(path))
+
+    async def token_range(self, pattern: str, dtype: str) -> tuple[int, int] | None:
+        return await asyncio.to_thread(_token_range, pattern, TYPE_CODES[dtype])
+
+    async def lacks(self, function: str) -> str | None:
+        return await asyncio.to_thread(lacking, function, [str(self._folder), os.getcwd()])
 
     async def remove_folder(self, uri: str) -> None:
         if "://" not in uri:
@@ -54,6 +71,23 @@ def _document(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _token_range(pattern: str, code: str) -> tuple[int, int] | None:
+    found = array.array(code)
+    try:
+        path = Path(next(glob.iglob(os.path.expanduser(pattern)), ""))
+        size = path.stat().st_size // found.itemsize * found.itemsize if path.is_file() else 0
+        if not size:
+            return None
+        stride = max(LOOK_BYTES, size // LOOKS // found.itemsize * found.itemsize)
+        with path.open("rb") as file:
+            for start in range(0, size, stride):
+                file.seek(start)
+                found.frombytes(file.read(min(LOOK_BYTES, size - start)))
+    except (OSError, ValueError):
+        return None
+    return min(found), max(found)
 
 
 def _remove(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import asyncio
 import os
 from pathlib import Path
@@ -42,7 +43,14 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> Files:
     (tmp_path / "a.json").write_text('{"a": [1]}')
     fake = FakeFiles(f"{tmp_path}/*.txt", f"{tmp_path}/a.txt", size=1)
     fake.documents[f"{tmp_path}/a.json"] = {"a": [1]}
-    return LocalFiles() if request.param == "local" else fake
+    (tmp_path / "mine.py").write_text("def build():\n    raise SystemExit\n\n\nbuild()\n")
+    fake.lacking = {
+        "mine:other": "mine has no function 'other'",
+        "nowhere.at:all": "no module 'nowhere.at' on this machine",
+    }
+    (tmp_path / "tokens").write_bytes(array.array("H", [7, 3, 9] * 200_000).tobytes())
+    fake.tokens[f"{tmp_path}/tokens"] = (3, 9)
+    return LocalFiles(tmp_path) if request.param == "local" else fake
 
 
 async def test_a_glob_is_as_large_as_the_files_that_it_matches(files: Files, tmp_path: Path) -> None:
@@ -60,6 +68,46 @@ async def test_a_document_is_read_where_it_is_one(files: Files, tmp_path: Path) 
     (tmp_path / "large").write_text('{"a": "' + "x" * 2**20 + '"}')
     for nothing in ("a.txt", "missing", "pipe", "list", "deep", "large", "", "a\x00b"):
         assert await files.document(f"{tmp_path}/{nothing}") is None
+
+
+async def test_the_smallest_and_the_largest_token_of_a_file_are_found(files: Files, tmp_path: Path) -> None:
+    assert await files.token_range(f"{tmp_path}/tokens", "uint16") == (3, 9)
+    for nothing in ("missing", "", "a\x00b"):
+        assert await files.token_range(f"{tmp_path}/{nothing}", "uint16") is None
+
+
+async def test_a_function_is_looked_for_and_nothing_is_run(files: Files) -> None:
+    for there in ("mine:build", "json:loads", "sys:exit", "pydantic.fields:Field", "os.path:join"):
+        assert await files.lacks(there) is None
+    assert await files.lacks("mine:other") == "mine has no function 'other'"
+    assert await files.lacks("nowhere.at:all") == "no module 'nowhere.at' on this machine"
+
+
+@pytest.mark.parametrize(
+    ("function", "lack"),
+    [
+        ("package:build", None),
+        ("package.inner:build", None),
+        ("package.inner:other", "package.inner has no function 'other'"),
+        ("package.none:build", "no module 'package.none' on this machine"),
+        ("package:other", "package has no function 'other'"),
+        ("bare.inner:build", None),
+        ("bare:build", "bare has no function 'build'"),
+        ("made:any", None),
+        ("binary:any", None),
+        ("latin:any", None),
+        ("json.nope:x", "no module 'json.nope' on this machine"),
+    ],
+)
+async def test_what_may_be_there_is_left_to_the_workers(tmp_path: Path, function: str, lack: str | None) -> None:
+    for folder in ("package", "bare"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "inner.py").write_text("build = len")
+    (tmp_path / "package" / "__init__.py").write_text("from .inner import build")
+    (tmp_path / "made.py").write_text("from package.inner import *")
+    (tmp_path / "binary.abi3.so").write_bytes(b"\x7fELF")
+    (tmp_path / "latin.py").write_bytes(b"# \xe9")
+    assert await LocalFiles(tmp_path).lacks(function) == lack
 
 
 async def test_a_folder_is_removed_whole_and_may_be_removed_again(tmp_path: Path) -> None:

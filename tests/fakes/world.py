@@ -59,12 +59,14 @@ class FakeTokens:
 
 
 class FakeFiles:
-    """Files by pattern: each one of `present` holds `size` bytes."""
+    """Files by pattern: each one of `present` holds `size` bytes. `lacking`: functions, and what is not there."""
 
     def __init__(self, *present: str, size: int = 2**20) -> None:
         self.present = set(present)
         self.size = size
         self.documents: dict[str, dict[str, Any]] = {}
+        self.tokens: dict[str, tuple[int, int]] = {}
+        self.lacking: dict[str, str] = {}
         self.removed: list[str] = []
 
     async def size_bytes(self, pattern: str) -> int | None:
@@ -72,6 +74,12 @@ class FakeFiles:
 
     async def document(self, path: str) -> dict[str, Any] | None:
         return self.documents.get(path)
+
+    async def token_range(self, pattern: str, dtype: str) -> tuple[int, int] | None:
+        return self.tokens.get(pattern)
+
+    async def lacks(self, function: str) -> str | None:
+        return self.lacking.get(function)
 
     async def remove_folder(self, uri: str) -> None:
         self.removed.append(uri)

@@ -85,9 +85,47 @@ async def test_what_is_not_on_this_machine_is_refused_before_it_is_stored(plane:
 async def test_on_other_machines_a_folder_is_absolute_and_the_rest_is_theirs_to_find() -> None:
     cluster = Environments(files=None, secrets_folder="/run/secrets")
     for place in ("/shared/code", "https://host/code.zip", "s3://bucket/code.zip", None):
-        await cluster.check(parse_spec(spec(working_dir=place, secrets={"A": "there"})).environment)
+        await cluster.check(parse_spec(spec(working_dir=place, secrets={"A": "there"})), None)
     with pytest.raises(SpecRefused, match="on other machines"):
-        await cluster.check(parse_spec(spec(working_dir="code")).environment)
+        await cluster.check(parse_spec(spec(working_dir="code")), None)
+
+
+async def test_a_function_that_is_not_on_this_machine_is_refused_at_once(plane: ControlPlane) -> None:
+    plane.files.lacking = {"mine:build": "no module 'mine' on this machine", "mine:data": "mine has no function 'data'"}
+    document = {**spec(), "data": {"python": "mine:data"}}
+    for dry_run in (False, True):
+        with pytest.raises(SpecRefused) as caught:
+            await plane.jobs.submit(document, dry_run=dry_run)
+        found = [(problem.field, problem.value, problem.problem) for problem in caught.value.problems]
+        assert found == [
+            ("model.python", "mine:build", "no module 'mine' on this machine"),
+            ("data.python", "mine:data", "mine has no function 'data'"),
+        ]
+    assert plane.launcher.described == [], "no process of the user's code was asked"
+
+
+async def test_what_a_job_brings_along_may_hold_any_function(plane: ControlPlane) -> None:
+    plane.files.lacking = {"mine:build": "no module 'mine' on this machine"}
+    plane.files.present = {"code/**"}
+    for environment in ({"working_dir": "code"}, {"pip": ["mine"]}):
+        assert (await plane.jobs.submit(spec(**environment))).job is not None
+    elsewhere = Environments(files=None, secrets_folder="/run/secrets")
+    await elsewhere.check(parse_spec(spec()), None)
+
+
+@pytest.mark.parametrize(("tokens", "wrong"), [((0, 255), None), ((0, 256), 256), ((-1, 255), -1), (None, None)])
+async def test_tokens_beyond_the_model_s_vocabulary_are_refused_at_once(
+    plane: ControlPlane, tokens: tuple[int, int] | None, wrong: int | None
+) -> None:
+    plane.files.present = {"/tokens.bin"}
+    plane.files.tokens = {} if tokens is None else {"/tokens.bin": tokens}
+    document = {"model": "gpt-tiny", "data": {"tokens": "/tokens.bin", "dtype": "int32"}}
+    if wrong is None:
+        assert (await plane.jobs.submit(document)).job is not None
+        return
+    with pytest.raises(SpecRefused, match=f"token {wrong} is not in the model's vocabulary 0..255") as caught:
+        await plane.jobs.submit(document)
+    assert [problem.field for problem in caught.value.problems] == ["data.tokens"]
 
 
 @pytest.mark.parametrize(
