@@ -33,8 +33,8 @@ from api.routes import (
 )
 from api.telemetry import Measured, Telemetry
 from api.tracing import Tracing
+from service.domain.call_rate import CallRate
 from service.domain.errors import SetupError, Unavailable
-from service.domain.rate import Rate
 from service.settings import Settings
 from service.wiring import Services, build
 
@@ -59,7 +59,7 @@ def create_app(settings: Settings, *, wire: Callable[[Settings], Services] = bui
     app.state.settings = settings
     app.state.telemetry = Telemetry()
     app.state.key_presence = KeyPresence()
-    app.state.rate_limits = RateLimits(rate=Rate(per_minute=settings.rate_per_minute, burst=settings.rate_burst))
+    app.state.rate_limits = RateLimits(rate=CallRate(per_minute=settings.rate_per_minute, burst=settings.rate_burst))
     app.state.stopping = asyncio.Event()
     app.state.setup_error = None
     app.state.tracing = tracing

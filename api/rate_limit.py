@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from service.domain.call_rate import CallRate
 from service.domain.errors import TooManyRequests
-from service.domain.rate import Rate
 
 # Somebody who tries keys: more than a person mistypes, far less than 2^256.
-FAILED = Rate(per_minute=60, burst=30)
+FAILED = CallRate(per_minute=60, burst=30)
 CALLERS = 10_000
 
 
@@ -18,7 +18,7 @@ CALLERS = 10_000
 class RateLimits:
     """A bucket for each caller; full ones are forgotten when there are many."""
 
-    rate: Rate
+    rate: CallRate
     clock: Callable[[], float] = time.monotonic
     _full_s: dict[str, float] = field(default_factory=dict)
 
@@ -30,7 +30,7 @@ class RateLimits:
         """A key that was none came from there. Raises TooManyRequests in place of the refusal."""
         self._take(f"failed:{address}", FAILED)
 
-    def _take(self, caller: str, rate: Rate) -> None:
+    def _take(self, caller: str, rate: CallRate) -> None:
         now_s = self.clock()
         if len(self._full_s) > CALLERS:
             self._full_s = {name: full_s for name, full_s in self._full_s.items() if full_s > now_s}

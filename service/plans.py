@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from service.descriptions import Descriptions, runs_code
-from service.domain.accelerator import outlooks
 from service.domain.admission import admit, config_of
 from service.domain.choice import OFFLOAD, ProfileOf, Room, activations
 from service.domain.cluster import ClusterFacts
@@ -18,13 +17,14 @@ from service.domain.experience import device_bytes, learnt
 from service.domain.hf_shape import shape_in
 from service.domain.job import Job
 from service.domain.key import Scope
-from service.domain.pace import paced
+from service.domain.outlook import outlooks
 from service.domain.parsing import parse, parse_config
 from service.domain.plan import Plan
 from service.domain.planning import plan_spec
 from service.domain.presets import Shape
 from service.domain.profile import Profile, described, profile_of, shape_of
 from service.domain.spec import JobSpec
+from service.domain.timing import timed
 from service.domain.worker_memory import WorkerMemory, computes_on_gpu, memory_of_worker
 from service.ports import Capacity, Database, Files
 
@@ -78,7 +78,7 @@ class Plans:
         plan = replace(
             plan, outlooks=outlooks(spec, profile, plan.choices), activations_bytes=activations(spec, profiles)
         )
-        return paced(plan, spec, profiles, await self.facts(), await self._newest())
+        return timed(plan, spec, profiles, await self.facts(), await self._newest())
 
     async def profiles(self, spec: JobSpec) -> ProfileOf:
         """Sizes of the spec's model at any micro-batch: by formula where its shape is known, else as a process of the

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from service.adapters.accelerators import Accelerator, accelerators
+from service.adapters.gpus import Gpu, gpus
 from service.adapters.processes import end, has_arguments, with_arguments, with_environment
 from service.adapters.ray_environment import MARK, ray_environment
 from service.domain.cluster import ClusterFacts, Node
@@ -63,8 +63,8 @@ class EmbeddedRay:
         return ray_environment(self._folder)
 
     @cached_property
-    def gpus(self) -> tuple[Accelerator, ...]:
-        return accelerators()
+    def gpus(self) -> tuple[Gpu, ...]:
+        return gpus()
 
     @property
     def slots(self) -> int:

@@ -18,7 +18,7 @@ LEAVE_BEFORE_S = 15.0
 TIMES_A_STEP = 3.0
 
 
-class Places(Protocol):
+class Drained(Protocol):
     """The part of the worker group that notices need."""
 
     def __contains__(self, worker: str) -> bool: ...
@@ -40,7 +40,7 @@ class Departure:
 class Notices:
     """Belongs to the controller's one thread."""
 
-    def __init__(self, group: Places, *, clock: Callable[[], float]) -> None:
+    def __init__(self, group: Drained, *, clock: Callable[[], float]) -> None:
         self._group = group
         self._clock = clock
         self._looked_at = clock() - LOOK_EVERY_S

@@ -10,11 +10,11 @@ import pytest
 from service.domain.cluster import ClusterFacts, Node
 from service.domain.hardware import KNOWN, known_as
 from service.domain.job import Job, JobState, Progress
-from service.domain.pace import paced
 from service.domain.parsing import parse_spec
 from service.domain.planning import plan_spec
 from service.domain.profile import profile_of
 from service.domain.spec import JobSpec
+from service.domain.timing import timed
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 CPUS = ClusterFacts(nodes=(Node(id="n", address="a", alive=True, slots=4),), slot_kind="cpu", max_slots=4, address="a")
@@ -41,7 +41,7 @@ def ran(tokens_per_s: float | None, *, workers: int = 2, **fields: Any) -> Job:
 
 def seconds(facts: ClusterFacts | None, *jobs: Job, **fields: Any) -> dict[tuple[int, str, int], float | None]:
     spec = spec_of(**fields)
-    plan = paced(plan_spec(spec, memory=None), spec, profile_of, facts, jobs)
+    plan = timed(plan_spec(spec, memory=None), spec, profile_of, facts, jobs)
     return {(each.stage, each.offload, each.workers): each.step_s for each in plan.choices}
 
 

@@ -18,7 +18,7 @@ from service.domain.speed import step_time
 from service.domain.worker_memory import computes_on_gpu
 
 
-def paced(plan: Plan, spec: JobSpec, profiles: ProfileOf, facts: ClusterFacts | None, jobs: Iterable[Job]) -> Plan:
+def timed(plan: Plan, spec: JobSpec, profiles: ProfileOf, facts: ClusterFacts | None, jobs: Iterable[Job]) -> Plan:
     """With seconds of a step in each line; without where neither the accelerator is known nor a job has measured."""
     profile, accelerator = profiles(spec), accelerator_of(spec, facts)
     on_gpu = computes_on_gpu(spec.resources, None if facts is None else facts.slot_kind)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accelerator:
+class Gpu:
     name: str
     memory_bytes: int
 
 
-def accelerators() -> tuple[Accelerator, ...]:
+def gpus() -> tuple[Gpu, ...]:
     """By index; none where there is no driver."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
@@ -25,7 +25,7 @@ def accelerators() -> tuple[Accelerator, ...]:
         return ()
     rows = [line.rsplit(",", 1) for line in listing.stdout.splitlines() if "," in line]
     return tuple(
-        Accelerator(name=name.strip(), memory_bytes=int(mebibytes) * 2**20)
+        Gpu(name=name.strip(), memory_bytes=int(mebibytes) * 2**20)
         for name, mebibytes in rows
         if mebibytes.strip().isdigit()
     )

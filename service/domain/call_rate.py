@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rate:
+class CallRate:
     """`burst` calls at once, `per_minute` in the long run."""
 
     per_minute: int

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.domain.accelerator import outlooks
 from service.domain.hardware import KNOWN
+from service.domain.outlook import outlooks
 from service.domain.parsing import parse_spec
 from service.domain.plan import Outlook
 from service.domain.planning import plan_spec, rank_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.domain.rate import Rate
+from service.domain.call_rate import CallRate
 
 
 @given(
@@ -16,7 +16,7 @@ from service.domain.rate import Rate
 def test_no_minute_has_more_than_the_rate_and_the_burst_and_who_waits_as_told_comes_in(
     per_minute: int, burst: int, gaps: list[float]
 ) -> None:
-    rate, now_s, full_s, taken = Rate(per_minute=per_minute, burst=burst), 1000.0, 0.0, list[float]()
+    rate, now_s, full_s, taken = CallRate(per_minute=per_minute, burst=burst), 1000.0, 0.0, list[float]()
     for gap_s in gaps:
         now_s += gap_s
         full_s, wait_s = rate.taken(full_s, now_s=now_s)
@@ -32,7 +32,7 @@ def test_no_minute_has_more_than_the_rate_and_the_burst_and_who_waits_as_told_co
 
 
 def test_a_burst_is_taken_at_once_and_not_one_more() -> None:
-    rate, full_s, waits = Rate(per_minute=60, burst=3), 0.0, list[float]()
+    rate, full_s, waits = CallRate(per_minute=60, burst=3), 0.0, list[float]()
     for _ in range(5):
         full_s, wait_s = rate.taken(full_s, now_s=100.0)
         waits.append(round(wait_s, 6))
