@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.architecture.source_tree import FOLDERS, GENERATED, ROOT
+from tests.architecture.source_tree import FOLDERS, GENERATED, PACKAGES, ROOT, files, name
 
 MAX_README_LINES = 40
 
@@ -37,6 +37,17 @@ def test_a_folder_s_readme_is_read_in_a_minute() -> None:
         if path.is_file()
     }
     assert {path: size for path, size in sizes.items() if not 3 <= size <= MAX_README_LINES} == {}
+
+
+def test_a_folder_s_readme_names_its_files() -> None:
+    """A revision of the schema is told by its own name."""
+    omitted = [
+        name(path)
+        for path in files(".py", under=PACKAGES)
+        if not re.match(r"(__init__|\d{4}_\w+)\.py$", path.name)
+        and path.name not in (path.parent / "README.md").read_text()
+    ]
+    assert omitted == []
 
 
 def test_make_has_the_targets_that_the_readme_names() -> None:
