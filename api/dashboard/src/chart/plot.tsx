@@ -1,6 +1,7 @@
 /** One chart: a title, the values at the pointer, the drawing. Draws again when its data, the zoom or the theme change. */
 
-import { useSignal, useSignalEffect, type ReadonlySignal } from '@preact/signals';
+import { useSignal, useSignalEffect, type ReadonlySignal, type Signal } from '@preact/signals';
+import type { RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import type { Marker } from '../domain/marker';
@@ -49,11 +50,16 @@ export interface PlotProps {
   onZoom(window: StepWindow | null): void;
 }
 
-export function Plot(props: PlotProps) {
-  const { title, content, markers, view } = props;
-  const host = useRef<HTMLDivElement>(null);
+/** Markers near the pointer, which is so far from the left. */
+interface Near {
+  left: number;
+  markers: readonly Marker[];
+}
+
+/** The drawing inside `host`: made anew for other curves, another theme or scale; drawn again for new data, markers or zoom. */
+function useDrawing(props: PlotProps, host: RefObject<HTMLDivElement | null>, near: Signal<Near | null>): void {
+  const { content, markers, view } = props;
   const plot = useRef<uPlot | null>(null);
-  const near = useSignal<{ left: number; markers: readonly Marker[] } | null>(null);
   const shape = content.value.layers.map((layer) => layer.key).join();
 
   useEffect(() => {
@@ -91,6 +97,13 @@ export function Plot(props: PlotProps) {
     void [markers.value, pointedStep.value, walkedStep.value];
     plot.current?.redraw(false);
   });
+}
+
+export function Plot(props: PlotProps) {
+  const { title, content, markers } = props;
+  const host = useRef<HTMLDivElement>(null);
+  const near = useSignal<Near | null>(null);
+  useDrawing(props, host, near);
 
   const { note, data } = content.value;
   const [steps] = data;
@@ -108,28 +121,38 @@ export function Plot(props: PlotProps) {
     >
       <figcaption>
         <h3>{title}</h3>
-        <ul class="readings">
-          {readings.map((r) => (
-            <li key={r.label}>
-              {r.ink && <i class={r.dashed ? 'key dashed' : 'key'} style={{ '--key': `var(${r.ink})` }} />}
-              <span>{r.label}</span> <b>{r.text}</b>
-            </li>
-          ))}
-        </ul>
+        <Readings of={readings} />
       </figcaption>
       <div class="plot-canvas" ref={host} role="img" aria-label={spoken} >
         {note && <span class="plot-note">{note}</span>}
-        {near.value && (
-          <div class="plot-tip" style={tipPlace(near.value.left, host.current?.clientWidth ?? 0)}>
-            {near.value.markers.map((m) => (
-              <p key={m.eventId} class={`tone-${m.tone}`}>
-                <b>step {m.step}</b> {m.label}
-              </p>
-            ))}
-          </div>
-        )}
+        {near.value && <Tip near={near.value} width={host.current?.clientWidth ?? 0} />}
       </div>
     </figure>
+  );
+}
+
+function Readings({ of: readings }: { of: readonly Reading[] }) {
+  return (
+    <ul class="readings">
+      {readings.map((r) => (
+        <li key={r.label}>
+          {r.ink && <i class={r.dashed ? 'key dashed' : 'key'} style={{ '--key': `var(${r.ink})` }} />}
+          <span>{r.label}</span> <b>{r.text}</b>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Tip({ near, width }: { near: Near; width: number }) {
+  return (
+    <div class="plot-tip" style={tipPlace(near.left, width)}>
+      {near.markers.map((m) => (
+        <p key={m.eventId} class={`tone-${m.tone}`}>
+          <b>step {m.step}</b> {m.label}
+        </p>
+      ))}
+    </div>
   );
 }
 

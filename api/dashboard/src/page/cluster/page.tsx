@@ -18,7 +18,8 @@ const AGAIN_MS = 5_000;
 /** Changes that come together, as of many jobs at once, are one question. */
 const SOON_MS = 500;
 
-export function ClusterPage() {
+/** The cluster, asked again when a job's state or size changes, and from time to time. */
+function useCluster(): { found: Cluster | null; problem: Problem | null; load: () => Promise<void> } {
   const cluster = useSignal<Cluster | null>(null);
   const problem = useSignal<Problem | null>(null);
   const load = async (): Promise<void> => {
@@ -30,7 +31,6 @@ export function ClusterPage() {
     }
   };
   useEffect(() => {
-    document.title = 'Cluster · Elastane';
     const nothing = (): void => undefined;
     let asked: ReturnType<typeof setTimeout> | undefined;
     const soon = (): void => {
@@ -51,25 +51,23 @@ export function ClusterPage() {
       stop();
     };
   }, []);
-  const { value: found } = cluster;
-  if (!found) return problem.value ? <Fault problem={problem.value} retry={() => void load()} /> : <Loading what="the cluster" />;
+  return { found: cluster.value, problem: problem.value, load };
+}
+
+export function ClusterPage() {
+  const { found, problem, load } = useCluster();
+  useEffect(() => {
+    document.title = 'Cluster · Elastane';
+  }, []);
+  if (!found) return problem ? <Fault problem={problem} retry={() => void load()} /> : <Loading what="the cluster" />;
   return (
     <section class="cluster" aria-labelledby="cluster-title">
       <div class="page-head">
         <h1 id="cluster-title">Cluster</h1>
         <dl class="summary">
-          <div>
-            <dt>{found.slot_kind} slots</dt>
-            <dd>{found.slots}</dd>
-          </div>
-          <div>
-            <dt>free</dt>
-            <dd>{found.slots_free}</dd>
-          </div>
-          <div>
-            <dt>may be added</dt>
-            <dd>{Math.max(0, found.max_slots - found.slots)}</dd>
-          </div>
+          <Count of={`${found.slot_kind} slots`} is={found.slots} />
+          <Count of="free" is={found.slots_free} />
+          <Count of="may be added" is={Math.max(0, found.max_slots - found.slots)} />
         </dl>
       </div>
       <Slots cluster={found} />
@@ -80,6 +78,13 @@ export function ClusterPage() {
     </section>
   );
 }
+
+const Count = ({ of, is }: { of: string; is: number }) => (
+  <div>
+    <dt>{of}</dt>
+    <dd>{is}</dd>
+  </div>
+);
 
 const MOST_DRAWN = 512;
 

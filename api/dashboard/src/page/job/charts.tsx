@@ -15,9 +15,25 @@ import { bytes, duration, figure, short, text, tick } from '../../domain/format'
 
 const SMOOTHINGS = [0, 0.6, 0.9, 0.97] as const;
 
+/** What the reader chose, which the address keeps. */
+interface Chosen {
+  smoothing: ReadonlySignal<number>;
+  rank: ReadonlySignal<number>;
+  other: ReadonlySignal<boolean>;
+}
+
+const contentsOf = (view: JobView, { smoothing, rank, other }: Chosen) => ({
+  loss: computed(() => lossContent(view, smoothing.value)),
+  rate: computed(() => lineContent(view, 'tokens_per_s', 'tokens/s', '--series-2', (v) => `${short(v)} tokens/s`)),
+  time: computed(() => stepTimeContent(view)),
+  memory: Object.fromEntries(TIERS.map((tier) => [tier, computed(() => memoryContent(view, rank.value, tier, other.value))])) as Record<Tier, ReadonlySignal<PlotContent>>,
+  workers: computed(() => workersContent(view)),
+  norm: computed(() => lineContent(view, 'grad_norm', 'gradient norm', '--series-4', figure)),
+  lr: computed(() => lineContent(view, 'lr', 'learning rate', '--series-5', figure)),
+  mfu: computed(() => lineContent(view, 'mfu', 'model FLOPs used', '--series-3', (v) => `${(100 * v).toFixed(1)} %`)),
+});
+
 export function Charts({ view }: { view: JobView }) {
-  const { query } = place.value;
-  const zoomed = parseWindow(query['steps']);
   const window = useComputed<StepWindow>(() => {
     void view.version.value;
     return parseWindow(place.value.query['steps']) ?? { from: 0, to: Math.max(1, view.job.value?.step ?? 0, lastStep(view)) };
@@ -32,72 +48,18 @@ export function Charts({ view }: { view: JobView }) {
   useSignalEffect(() => {
     if (other.value) void view.learnSlotKind();
   });
-  const onZoom = (w: StepWindow | null): void => setQuery({ steps: windowText(w) });
-  const frame = { markers: view.markers, view: window, onZoom };
-  const log = query['loss'] === 'log';
-  useChartKeys({ leave: () => onZoom(null), points: () => view.drawn('loss')?.points ?? [], window: () => window.peek() });
+  useChartKeys({ leave: () => zoom(null), points: () => view.drawn('loss')?.points ?? [], window: () => window.peek() });
   void view.version.value;
-  const ranks = view.ranksOf('mem_params_bytes');
 
-  const contents = useMemo(
-    () => ({
-      loss: computed(() => lossContent(view, smoothing.value)),
-      rate: computed(() => lineContent(view, 'tokens_per_s', 'tokens/s', '--series-2', (v) => `${short(v)} tokens/s`)),
-      time: computed(() => stepTimeContent(view)),
-      memory: Object.fromEntries(TIERS.map((tier) => [tier, computed(() => memoryContent(view, rank.value, tier, other.value))])) as Record<Tier, ReadonlySignal<PlotContent>>,
-      workers: computed(() => workersContent(view)),
-      norm: computed(() => lineContent(view, 'grad_norm', 'gradient norm', '--series-4', figure)),
-      lr: computed(() => lineContent(view, 'lr', 'learning rate', '--series-5', figure)),
-      mfu: computed(() => lineContent(view, 'mfu', 'model FLOPs used', '--series-3', (v) => `${(100 * v).toFixed(1)} %`)),
-    }),
-    [view],
-  );
-
+  const chosen = { smoothing, rank, other };
+  const contents = useMemo(() => contentsOf(view, chosen), [view]);
+  const frame = { markers: view.markers, view: window, onZoom: zoom };
   return (
     <div class="charts-area">
-      <div class="chart-tools">
-        <label>
-          smoothing
-          <select value={String(smoothing.value)} onChange={(e) => setQuery({ smooth: e.currentTarget.value })}>
-            {SMOOTHINGS.map((s) => (
-              <option key={s} value={String(s)}>
-                {s === 0 ? 'none' : s}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label>
-          <input type="checkbox" checked={log} onChange={(e) => setQuery({ loss: e.currentTarget.checked ? 'log' : null })} /> log loss
-        </label>
-        <label>
-          memory of
-          <select value={String(rank.value)} onChange={(e) => setQuery({ rank: e.currentTarget.value })}>
-            {(ranks.length ? ranks : [0]).map((r) => (
-              <option key={r} value={String(r)}>
-                rank {r}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label title="What the process holds beside the kinds">
-          <input type="checkbox" checked={other.value} onChange={(e) => setQuery({ other: e.currentTarget.checked ? '1' : null })} /> other
-        </label>
-        <span class="chart-hint">
-          {zoomed ? (
-            <>
-              steps {zoomed.from} to {zoomed.to}{' '}
-              <button type="button" class="button quiet" onClick={() => onZoom(null)}>
-                Whole run
-              </button>
-            </>
-          ) : (
-            'drag to zoom, double-click for the whole run'
-          )}
-        </span>
-      </div>
+      <Tools view={view} chosen={chosen} />
       <div class="charts" data-testid="charts">
         <div class="chart-wide">
-          <Plot title="Loss" axis={tick} log={log} content={contents.loss} {...frame} />
+          <Plot title="Loss" axis={tick} log={isLog()} content={contents.loss} {...frame} />
         </div>
         <Plot title="Throughput" axis={short} fromZero content={contents.rate} {...frame} />
         {tiersShown(view, other.value).map((tier) => (
@@ -111,6 +73,61 @@ export function Charts({ view }: { view: JobView }) {
         {view.get('mfu') && <Mfu {...frame} content={contents.mfu} />}
       </div>
     </div>
+  );
+}
+
+const zoom = (to: StepWindow | null): void => setQuery({ steps: windowText(to) });
+const isLog = (): boolean => place.value.query['loss'] === 'log';
+
+function Tools({ view, chosen }: { view: JobView; chosen: Chosen }) {
+  const { smoothing, rank, other } = chosen;
+  const zoomed = parseWindow(place.value.query['steps']);
+  const ranks = view.ranksOf('mem_params_bytes');
+  return (
+    <div class="chart-tools">
+      <label>
+        smoothing
+        <select value={String(smoothing.value)} onChange={(e) => setQuery({ smooth: e.currentTarget.value })}>
+          {SMOOTHINGS.map((s) => (
+            <option key={s} value={String(s)}>
+              {s === 0 ? 'none' : s}
+            </option>
+          ))}
+        </select>
+      </label>
+      <Check is={isLog()} set={(on) => setQuery({ loss: on ? 'log' : null })} label="log loss" />
+      <label>
+        memory of
+        <select value={String(rank.value)} onChange={(e) => setQuery({ rank: e.currentTarget.value })}>
+          {(ranks.length ? ranks : [0]).map((r) => (
+            <option key={r} value={String(r)}>
+              rank {r}
+            </option>
+          ))}
+        </select>
+      </label>
+      <Check is={other.value} set={(on) => setQuery({ other: on ? '1' : null })} label="other" title="What the process holds beside the kinds" />
+      <span class="chart-hint">{zoomed ? <Zoomed to={zoomed} /> : 'drag to zoom, double-click for the whole run'}</span>
+    </div>
+  );
+}
+
+function Check({ is, set, label, title }: { is: boolean; set: (on: boolean) => void; label: string; title?: string }) {
+  return (
+    <label title={title}>
+      <input type="checkbox" checked={is} onChange={(e) => set(e.currentTarget.checked)} /> {label}
+    </label>
+  );
+}
+
+function Zoomed({ to: window }: { to: StepWindow }) {
+  return (
+    <>
+      steps {window.from} to {window.to}{' '}
+      <button type="button" class="button quiet" onClick={() => zoom(null)}>
+        Whole run
+      </button>
+    </>
   );
 }
 

@@ -15,14 +15,10 @@ const PAGE = 1000;
 const KEPT = 5000;
 const AGAIN_MS = 1500;
 
-export function LogsPanel({ view }: { view: JobView }) {
+/** Lines of a rank, or of everybody, read again until the job ends. */
+function useLines(view: JobView, rank: string): { lines: readonly LogLine[]; problem: Problem | null } {
   const lines = useSignal<readonly LogLine[]>([]);
   const problem = useSignal<Problem | null>(null);
-  const following = useSignal(true);
-  const { query } = place.value;
-  const rank = query['log'] ?? '';
-  const search = query['find'] ?? '';
-
   useEffect(() => {
     let after = 0;
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -48,8 +44,16 @@ export function LogsPanel({ view }: { view: JobView }) {
       clearTimeout(timer);
     };
   }, [view, rank]);
+  return { lines: lines.value, problem: problem.value };
+}
 
-  const shown = search ? lines.value.filter((line) => line.text.toLowerCase().includes(search.toLowerCase())) : lines.value;
+export function LogsPanel({ view }: { view: JobView }) {
+  const following = useSignal(true);
+  const { query } = place.value;
+  const rank = query['log'] ?? '';
+  const search = query['find'] ?? '';
+  const { lines, problem } = useLines(view, rank);
+  const shown = search ? lines.filter((line) => line.text.toLowerCase().includes(search.toLowerCase())) : lines;
   const ranks = [...new Set([...view.workers.value.map((w) => w.rank), ...view.ranksOf('mem_params_bytes')])].sort((a, b) => a - b);
   return (
     <section class="panel" aria-labelledby="logs-title">
@@ -70,11 +74,11 @@ export function LogsPanel({ view }: { view: JobView }) {
           </label>
         </span>
       </div>
-      {problem.value && <p class="fault-text">{problem.value.message}</p>}
+      {problem && <p class="fault-text">{problem.message}</p>}
       <Lines lines={shown} follow={following.value} />
       <p class="hint">
         {shown.length} line{shown.length === 1 ? '' : 's'}
-        {search && ` of ${lines.value.length}`}
+        {search && ` of ${lines.length}`}
       </p>
     </section>
   );

@@ -1,6 +1,7 @@
 /** The list itself. Only the rows in view exist, so ten thousand jobs scroll like ten. */
 
 import { useSignal } from '@preact/signals';
+import type { RefObject } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { rowWindow } from '../../domain/rows';
 import type { JobList } from '../../store/joblist';
@@ -14,8 +15,8 @@ const phone = matchMedia('(max-width: 760px)');
 
 const COLUMNS = ['Job', 'State', 'Progress', 'Workers', 'Tokens/s', 'Loss', 'Memory of capacity', 'Prio', 'Created'] as const;
 
-export function JobTable({ list }: { list: JobList }) {
-  const body = useRef<HTMLDivElement>(null);
+/** What of the list is scrolled past, in whole rows, and how much of it a window holds. */
+function useScrolled(body: RefObject<HTMLDivElement | null>) {
   const view = useSignal({ top: 0, height: innerHeight, row: phone.matches ? PHONE_ROW_PX : ROW_PX });
   useEffect(() => {
     const measure = (): void => {
@@ -34,9 +35,14 @@ export function JobTable({ list }: { list: JobList }) {
       removeEventListener('resize', measure);
     };
   }, []);
+  return view.value;
+}
 
+export function JobTable({ list }: { list: JobList }) {
+  const body = useRef<HTMLDivElement>(null);
+  const scrolled = useScrolled(body);
   const jobs = list.jobs.value;
-  const rows = rowWindow({ ...view.value, count: jobs.length, spare: SPARE_ROWS });
+  const rows = rowWindow({ ...scrolled, count: jobs.length, spare: SPARE_ROWS });
   useEffect(() => {
     if (rows.end >= jobs.length - SPARE_ROWS) void list.more();
   }, [rows.end, jobs.length]);
