@@ -42,9 +42,9 @@ class Environments:
             return
         for token in await files.token_range(place, spec.data.dtype) or ():
             if not 0 <= token < shape.vocab:
-                problem = f"token {token} is not in the model's vocabulary 0..{shape.vocab - 1}"
+                wrong = f"token {token} is not in the model's vocabulary 0..{shape.vocab - 1}"
                 fix = "use a model with a larger vocab, or check data.dtype"
-                yield Problem(field="data.tokens", value=place, problem=problem, fix=fix)
+                yield Problem(field="data.tokens", value=place, problem=wrong, fix=fix)
 
 
 def _functions(spec: JobSpec) -> Iterator[tuple[str, str]]:
