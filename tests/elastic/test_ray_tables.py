@@ -26,7 +26,8 @@ class Slow:
     def name(self):
         return ray.get_runtime_context().get_actor_name()
 
-answers = [Slow.options(name=name).remote().name.remote() for name in sorted(names)]
+workers = [Slow.options(name=name).remote() for name in sorted(names)]
+answers = [worker.name.remote() for worker in workers]
 end = time.monotonic() + 60
 while not names & begun() and time.monotonic() < end:
     time.sleep(0.05)
