@@ -300,5 +300,5 @@ async def _take_checkpoint(
 
 def _saved(report: CheckpointReport) -> str:
     held = "" if report.pause_s is None else f", training stood still for {report.pause_s:.2f} s"
-    size = f"{report.size_bytes / 1e6:.1f} MB in {counted(report.files, 'file')}"
-    return f"Checkpoint of step {report.step} saved: {size}, {report.duration_s:.2f} s{held}"
+    size = f"{report.size_bytes / 1e6:.1f} MB, {counted(report.files, 'file')}"
+    return f"Checkpoint of step {report.step} saved: {size}, in {report.duration_s:.2f} s{held}"

@@ -175,7 +175,7 @@ async def test_a_controller_s_clock_takes_the_history_neither_back_nor_ahead(
     found = await plane.jobs.events(job.id)
     assert [event.kind for event in found[-3:]] == ["running", "recovered", "checkpoint_saved"]
     assert [event.at for event in found[-3:]] == [plane.clock.now()] * 3
-    assert found[-1].message == "Checkpoint of step 1 saved: 0.0 MB in 1 file, 0.10 s"
+    assert found[-1].message == "Checkpoint of step 1 saved: 0.0 MB, 1 file, in 0.10 s"
 
 
 async def test_a_gap_in_the_facts_is_accepted(plane: ControlPlane) -> None:
