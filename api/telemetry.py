@@ -90,7 +90,8 @@ class Telemetry:
 
 
 class Measured:
-    """Counts and times every answer under the template of its route; who asked for a change is written down."""
+    """Counts and times every answer under the template of its route; who asked for a change is written down, before the
+    answer leaves: nobody acts on a change that is not in the log yet."""
 
     def __init__(self, app: ASGIApp, *, telemetry: Telemetry) -> None:
         self._app = app
@@ -100,21 +101,30 @@ class Measured:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began_s, status = time.perf_counter(), 500
+        began_s = time.perf_counter()
+        status: int | None = None
 
         async def noting(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                _write_down(scope, status)
             await send(message)
 
         try:
             await self._app(scope, receive, noting)
         finally:
+            if status is None:
+                status = 500
+                _write_down(scope, status)
             route = getattr(scope.get("route"), "path", "unmatched")
             took_s = time.perf_counter() - began_s
-            if scope["method"] not in SAFE_METHODS and scope["path"].startswith("/v1/"):
-                caller = scope.get("state", {}).get("caller")
-                by = f"key {caller.id} ({caller.name})" if caller is not None else "nobody's key"
-                audit.info("%s %.200r: %d, by %s", scope["method"], scope["path"], status, by)
             self._telemetry.answered(method=scope["method"], route=route, status=status, seconds=took_s)
+
+
+def _write_down(scope: Scope, status: int) -> None:
+    if scope["method"] in SAFE_METHODS or not scope["path"].startswith("/v1/"):
+        return
+    caller = scope.get("state", {}).get("caller")
+    by = f"key {caller.id} ({caller.name})" if caller is not None else "nobody's key"
+    audit.info("%s %.200r: %d, by %s", scope["method"], scope["path"], status, by)
