@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
-import shutil
-import tempfile
 import zipfile
 from pathlib import Path
 
@@ -14,8 +11,10 @@ import fsspec
 
 from service.domain.checkpoint import OBJECT_SCHEMES
 from workers.user_code import SourceUnreachable, SpecError
+from workers.worker.kept import entered
 
 LIMIT_BYTES = 512 << 20
+UNPACKED_LIMIT_BYTES = 4 * LIMIT_BYTES
 FIELD = "environment.working_dir"
 
 
@@ -45,23 +44,20 @@ def fetch(uri: str) -> bytes:
 
 
 def unpack(content: bytes, source: str, cache: Path) -> Path:
-    """The same content is unpacked once. Raises SpecError for what is no archive."""
+    """The same content is unpacked once. Raises SpecError for what is no archive, or too large a one."""
     folder = cache / "working_dirs" / hashlib.sha256(content).hexdigest()[:32]
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".", dir=folder.parent))
+    return entered(folder, lambda draft: _extract(content, source, draft))
+
+
+def _extract(content: bytes, source: str, folder: Path) -> None:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            archive.extractall(draft)
-        os.rename(draft, folder)
+            # No more of a file is unpacked than the archive says that it has.
+            if sum(file.file_size for file in archive.infolist()) > UNPACKED_LIMIT_BYTES:
+                problem = f"larger than {UNPACKED_LIMIT_BYTES >> 20} MiB when unpacked"
+                fix = "bring modules alone; data have a field of their own"
+                raise SpecError(field=FIELD, value=source, problem=problem, fix=fix)
+            archive.extractall(folder)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         problem = f"no archive that can be unpacked ({error})"
         raise SpecError(field=FIELD, value=source, problem=problem, fix="give a .zip of the folder") from error
-    except OSError:
-        # Another worker of this machine was first.
-        if not folder.is_dir():
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder

@@ -6,24 +6,21 @@ another torch under a process that has imported one. Here what is installed alre
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
 from service.domain.environment import EnvironmentSpec
 from workers.user_code import SourceUnreachable, SpecError
+from workers.worker.kept import entered
 
 log = logging.getLogger(__name__)
 
@@ -36,19 +33,7 @@ UNREACHABLE = ("NewConnectionError", "ConnectTimeoutError", "ReadTimeoutError", 
 def packages(environment: EnvironmentSpec, *, cache: Path, clean: Callable[[str], str]) -> Path:
     """The folder to import them from. Raises SpecError with pip's own words, SourceUnreachable."""
     folder = cache / "packages" / _digest(environment)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with _turn(folder.with_suffix(".lock")):
-        if not folder.is_dir():
-            # A worker that was killed leaves its own behind.
-            for left in folder.parent.glob(f".{folder.name}-*"):
-                shutil.rmtree(left, ignore_errors=True)
-            draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-            try:
-                _install(environment.pip, draft, clean)
-                os.rename(draft, folder)
-            finally:
-                shutil.rmtree(draft, ignore_errors=True)
-    return _library(folder)
+    return _library(entered(folder, lambda draft: _install(environment.pip, draft, clean)))
 
 
 def _digest(environment: EnvironmentSpec) -> str:
@@ -58,14 +43,6 @@ def _digest(environment: EnvironmentSpec) -> str:
     files = [os.stat(path).st_mtime_ns for path in environment.pip if os.path.exists(path)]
     key = json.dumps([sys.version, sys.prefix, list(environment.pip), sorted(asks.items()), files])
     return hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-@contextmanager
-def _turn(path: Path) -> Iterator[None]:
-    """The workers of one machine take turns; a killed one's turn is over."""
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _library(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import os
@@ -17,7 +18,7 @@ import pytest
 from service.domain.environment import EnvironmentSpec
 from tests.fakes.wheel import wheel
 from workers.user_code import SourceUnreachable, SpecError, import_function
-from workers.worker import failure
+from workers.worker import archive, failure, kept
 from workers.worker.archive import fetch
 from workers.worker.environment import Places, enter
 from workers.worker.messages import Crashed, Line, Ready
@@ -70,9 +71,9 @@ def test_modules_and_relative_paths_are_of_the_folder(places: Places, tmp_path: 
     (place / f"{name}.py").write_text("def answer(): return open('answer.txt').read()")
     (place / "answer.txt").write_text("42")
     if archived:
-        with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
+        with zipfile.ZipFile(tmp_path / "code.zip", "w") as packed:
             for file in place.iterdir():
-                archive.write(file, file.name)
+                packed.write(file, file.name)
                 file.unlink()
     environment = EnvironmentSpec(working_dir="code.zip" if archived else "code")
     enter(environment, places, Redactor())
@@ -92,6 +93,37 @@ def test_a_folder_that_is_missing_is_the_users_and_a_network_is_not(places: Plac
     with pytest.raises(SourceUnreachable) as unreachable:
         fetch("https://127.0.0.1:9/code.zip")
     assert failure.cause(unreachable.value) == "machine"
+
+
+def test_an_archive_that_would_fill_the_disk_is_refused_before_it_is_unpacked(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros", bytes(2**20))
+    monkeypatch.setattr(archive, "UNPACKED_LIMIT_BYTES", 2**20 - 1)
+    with pytest.raises(SpecError, match="when unpacked") as caught:
+        enter(EnvironmentSpec(working_dir="bomb.zip"), places, Redactor())
+    assert caught.value.field == "environment.working_dir"
+    assert not [path for path in (places.cache / "working_dirs").iterdir() if path.is_dir()]
+
+
+def test_folders_that_nobody_entered_lately_go_and_those_in_use_stay(tmp_path: Path) -> None:
+    shelf, names = tmp_path / "packages", [f"{age:03d}" for age in range(kept.KEPT + 5)]
+    for age, name in enumerate(names):
+        (shelf / name).mkdir(parents=True)
+        os.utime(shelf / name, (10_000 - age, 10_000 - age))
+    (shelf / ".killed-x").mkdir()
+    (shelf / ".making-x").mkdir()
+    used, making = os.open(shelf / names[-1], os.O_RDONLY), os.open(shelf / "making.lock", os.O_CREAT)
+    fcntl.flock(used, fcntl.LOCK_SH)
+    fcntl.flock(making, fcntl.LOCK_EX)
+    kept.entered(shelf / "new", lambda draft: None)
+    left = sorted(path.name for path in shelf.iterdir() if path.is_dir())
+    assert left == sorted([".making-x", "new", *names[: kept.KEPT - 1], names[-1]])
+    os.close(used)
+    os.close(making)
+    kept.entered(shelf / "new", lambda draft: pytest.fail("it is there"))
+    assert len([path for path in shelf.iterdir() if path.is_dir()]) == kept.KEPT
 
 
 def test_packages_are_added_once_and_none_of_the_workers_is_changed(
