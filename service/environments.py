@@ -32,7 +32,7 @@ class Environments:
 
     async def _absent(self, spec: JobSpec, shape: Shape | None, files: Files) -> AsyncIterator[Problem]:
         for pattern, problem in needed_files(spec.environment, self.secrets_folder):
-            if await files.size_bytes(pattern) is None:
+            if not await files.exists(pattern):
                 yield problem
         for field, function in _functions(spec):
             if (lack := await files.lacks(function)) is not None:

@@ -335,6 +335,10 @@ class Files(Protocol):
         soon is taken to be endless: 2**63."""
         ...
 
+    async def exists(self, pattern: str) -> bool:
+        """Whether the glob matches a readable file of this machine. What cannot be told soon is taken to be there."""
+        ...
+
     async def document(self, path: str) -> dict[str, Any] | None:
         """The JSON object in a file of this machine; None where there is none, or too large a one."""
         ...

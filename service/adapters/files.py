@@ -29,11 +29,11 @@ class LocalFiles:
         self._folder = folder or Path.cwd()
 
     async def size_bytes(self, pattern: str) -> int | None:
-        """A pattern may walk an endless tree: after some seconds the workers are left to find out."""
-        try:
-            return await asyncio.wait_for(asyncio.to_thread(_size_bytes, pattern), SCAN_LIMIT_S)
-        except TimeoutError:
-            return ENDLESS
+        return await _scanned(pattern, enough=ENDLESS)
+
+    async def exists(self, pattern: str) -> bool:
+        """The first file is enough: the rest of a folder is not walked."""
+        return await _scanned(pattern, enough=0) is not None
 
     async def document(self, path: str) -> dict[str, Any] | None:
         return await asyncio.to_thread(_document, Path(path))
@@ -49,12 +49,22 @@ class LocalFiles:
             await asyncio.to_thread(_remove, Path(uri))
 
 
-def _size_bytes(pattern: str) -> int | None:
+async def _scanned(pattern: str, *, enough: int) -> int | None:
+    """A pattern may walk an endless tree: after some seconds the workers are left to find out."""
+    try:
+        return await asyncio.wait_for(asyncio.to_thread(_size_bytes, pattern, enough), SCAN_LIMIT_S)
+    except TimeoutError:
+        return ENDLESS
+
+
+def _size_bytes(pattern: str, enough: int) -> int | None:
     until, found = time.monotonic() + SCAN_LIMIT_S, None
     try:
         for path in glob.iglob(os.path.expanduser(pattern), recursive=True):
             if os.path.isfile(path) and os.access(path, os.R_OK):
                 found = (found or 0) + os.path.getsize(path)
+                if found >= enough:
+                    return found
             if time.monotonic() > until:
                 return ENDLESS
     except (OSError, ValueError):

@@ -58,6 +58,17 @@ async def test_a_glob_is_as_large_as_the_files_that_it_matches(files: Files, tmp
     assert await files.size_bytes(f"{tmp_path}/a.txt") == 1
     for nothing in (f"{tmp_path}/*.md", f"{tmp_path}", "/nonexistent/*", "a\x00b", ""):
         assert await files.size_bytes(nothing) is None
+        assert not await files.exists(nothing)
+    assert await files.exists(f"{tmp_path}/*.txt")
+
+
+async def test_a_folder_with_a_file_is_not_walked_to_its_end(tmp_path: Path) -> None:
+    """A working_dir may hold a data set, or links that lead back: one file says that there is something in it."""
+    (tmp_path / "module.py").write_text("")
+    for endless in ("a", "b"):
+        (tmp_path / endless).symlink_to(tmp_path)
+    async with asyncio.timeout(2):
+        assert await LocalFiles().exists(f"{tmp_path}/**")
 
 
 async def test_a_document_is_read_where_it_is_one(files: Files, tmp_path: Path) -> None:

@@ -72,6 +72,9 @@ class FakeFiles:
     async def size_bytes(self, pattern: str) -> int | None:
         return self.size if pattern in self.present else None
 
+    async def exists(self, pattern: str) -> bool:
+        return pattern in self.present
+
     async def document(self, path: str) -> dict[str, Any] | None:
         return self.documents.get(path)
 
