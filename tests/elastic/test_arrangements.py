@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_stage_and_offload_change_at_a_boundary_and_no_step_is_redone(bench: Bench) -> None:
-    spec = bench.spec(stage=1, steps=400)
+    spec = bench.spec(stage=1, steps=200)
     wishes = [
         Arrangement(stage=3),
         Arrangement(stage=3, offload=Offload(optimizer="nvme", params="cpu")),

@@ -18,7 +18,7 @@ SILENCE_S = 4.0
 
 
 def test_a_stopped_worker_and_one_stuck_in_the_users_code_are_ended_and_the_others_go_on(bench: Bench) -> None:
-    spec = {**bench.spec(stage=0, steps=400), "hang": {"step_s": 6.0, "silence_s": SILENCE_S}}
+    spec = {**bench.spec(stage=0, steps=200), "hang": {"step_s": 6.0, "silence_s": SILENCE_S}}
     with bench.attempt(spec, workers=3) as attempt:
         attempt.wait_step(20)
         attempt.wait_size(3)

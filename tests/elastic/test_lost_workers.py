@@ -23,7 +23,7 @@ def kill(attempt: Attempt, *pids: int) -> None:
 
 
 def test_where_both_holders_of_a_shard_are_lost_the_checkpoint_is_taken_else_the_start(bench: Bench) -> None:
-    spec = bench.spec(stage=2, steps=400, every_steps=20)
+    spec = bench.spec(stage=2, steps=200, every_steps=20)
     with bench.attempt(spec, workers=3) as attempt:
         attempt.wait_step(5)
         attempt.wait_size(3)

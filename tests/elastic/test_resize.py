@@ -13,7 +13,7 @@ from tests.elastic.reference import largest_difference, undisturbed
 # Real processes on a machine that others may use as well.
 pytestmark = pytest.mark.timeout(900)
 
-STEPS = 400
+STEPS = 200
 # Of the paced model: a tied table and three layers, two of them with a bias.
 NUMEL = 64 * 24 + 3 * 24 * 24 + 2 * 24
 # No step that the mirrors are behind: copies are due at the latest when their cost is a twentieth of the steps between.

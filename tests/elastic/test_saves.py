@@ -75,7 +75,7 @@ def saved(attempt: Attempt) -> dict[int, Any]:
 
 
 def test_a_save_holds_back_no_resize_and_a_pause_waits_for_it(bench: Bench) -> None:
-    gate, fields = Gate(bench), {"stage": 3, "steps": 400, "every_steps": 5}
+    gate, fields = Gate(bench), {"stage": 3, "steps": 200, "every_steps": 5}
     gate.close()
     with bench.attempt(gated(bench, gate, **fields), workers=2, job="saving") as attempt:
         first = gate.in_flight(attempt)
@@ -109,7 +109,7 @@ def test_a_save_holds_back_no_resize_and_a_pause_waits_for_it(bench: Bench) -> N
 
 
 def test_a_damaged_checkpoint_is_named_and_a_death_during_a_save_drops_it_whole(bench: Bench) -> None:
-    gate, fields = Gate(bench), {"stage": 2, "steps": 250, "every_steps": 5}
+    gate, fields = Gate(bench), {"stage": 2, "steps": 150, "every_steps": 5}
     gate.open()
     with bench.attempt(gated(bench, gate, **fields), workers=2, job="dying") as attempt:
         attempt.service.wait(lambda: len(saved(attempt)) > 1, what="two checkpoints")
@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint_is_named_and_a_death_during_a_save_drops_it_whole(
         bench.hurry()
         attempt.ends("succeeded")
     assert min(attempt.service.curve()) <= newest, "it went on from the one before"
-    assert max(verified(bench, "dying")) == 250
+    assert max(verified(bench, "dying")) == 150
     assert far_from_undisturbed(attempt, bench, **fields) < 1e-3
 
 
