@@ -29,6 +29,7 @@ import httpx
 import sqlalchemy as sa
 
 from benchmarks import rounds
+from service import retention
 from service.adapters.database.session import SqlDatabase
 from service.domain.attempt import Attempt, AttemptState
 from service.domain.job import JobState
@@ -204,9 +205,8 @@ async def lengthen(url: str, job_id: str, *, name: str = "loss", rank: int = -1)
 async def roll(url: str, job_id: str) -> None:
     """What the service's retention does by itself once a minute."""
     database = SqlDatabase(url)
-    async with database.write() as work:
-        await work.samples.roll(job_id)
-        await work.commit()
+    while not await retention.roll(database, job_id):
+        pass  # the service does it, too
     await database.close()
 
 

@@ -18,7 +18,7 @@ from service.domain.key import ApiKey
 from service.domain.log import LogRecord
 from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
-from service.domain.series import Series
+from service.domain.series import Series, Stretch
 from service.domain.webhook import Delivery, Webhook
 from service.domain.wire import LogLine, Sample
 
@@ -104,14 +104,24 @@ class SampleRows(Protocol):
         """At each step the newest generation's value; at most `points` per series, extremes kept."""
         ...
 
-    async def roll(self, job_id: str) -> int:
-        """Keeps smallest, largest, last and count of each thousand steps that are complete, for the charts of long runs
-        and beyond what is thinned; returns how many rows were made."""
+    async def unrolled(self, job_id: str, *, rows: int) -> tuple[Stretch, ...]:
+        """The complete thousands of steps that are to be rolled up, in turn, in stretches of about `rows` samples."""
         ...
 
-    async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
-        """Where a series of a job has more than `keep` samples, drops at most `limit` that are neither smallest,
-        largest, last nor not finite among their neighbours; returns how many went."""
+    async def roll(self, job_id: str, stretch: Stretch) -> int:
+        """A row with extremes, last and count of each thousand steps; returns how many, none where out of turn."""
+        ...
+
+    async def crowded(self, job_id: str, *, keep: int, rows: int) -> tuple[Stretch, ...]:
+        """Each series of more than `keep` samples, in stretches of at most `rows`; empty when all are thinned."""
+        ...
+
+    async def thin(self, job_id: str, stretch: Stretch) -> int:
+        """Drops what is neither smallest, largest, last nor not finite in its bucket; returns how many went."""
+        ...
+
+    async def drop(self, job_id: str, *, limit: int) -> int:
+        """At most `limit` of a job's, whatever they show; returns how many went."""
         ...
 
 
@@ -142,9 +152,7 @@ class LogRows(Protocol):
 
     async def after(self, job_id: str, *, rank: int | None, after: int, limit: int) -> tuple[LogRecord, ...]: ...
 
-    async def prune(self, job_id: str, *, keep: int, limit: int) -> int:
-        """Drops the oldest of a job beyond the newest `keep`, at most `limit`; returns how many went."""
-        ...
+    async def prune(self, job_id: str, *, keep: int, limit: int) -> int: ...  # as of events
 
 
 class KeyRows(Protocol):
@@ -190,8 +198,8 @@ class NoticeRows(Protocol):
         """(id before the oldest kept, newest id); equal when there is none."""
         ...
 
-    async def prune(self, *, keep: int) -> None:
-        """Drops all but the newest `keep`."""
+    async def prune(self, *, keep: int, limit: int) -> int:
+        """Drops the oldest beyond the newest `keep`, at most `limit`; returns how many went. The last one stays."""
         ...
 
 
@@ -331,8 +339,7 @@ class RayHost(Protocol):
 
 class Files(Protocol):
     async def size_bytes(self, pattern: str) -> int | None:
-        """Of all readable files of this machine that the glob matches; None where there is none. What cannot be told
-        soon is taken to be endless: 2**63."""
+        """Of all readable files of this machine that the glob matches; None: there are none, 2**63: not told soon."""
         ...
 
     async def exists(self, pattern: str) -> bool:

@@ -36,13 +36,12 @@ from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
-LEASE = "reconciler"
-TICK = "tick"
-TELLING = "telling who waits"
+LEASE, TICK, TELLING = "reconciler", "tick", "telling who waits"
 TOLD_AT_ONCE = 50
 LEASE_TTL_S = 10.0
 TICK_LIMIT_S = 4.0
 REST = 3.0
+REMOVED_AT_ONCE = 5000
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
 
@@ -346,9 +345,7 @@ class Reconciler:
     # ---- cleaning up -----------------------------------------------------------------------------------------------
 
     async def _remove(self, job: Job) -> None:
-        async with self.database.read() as work:
-            busy = any(attempt.job_id == job.id for attempt in await work.attempts.open())
-        if busy:
+        if not await self._emptied(job.id):
             return
         base = job.spec.checkpoint.uri or self.settings.checkpoints
         if "://" not in base:
@@ -360,6 +357,17 @@ class Reconciler:
             await self._check_lease(work)
             await work.jobs.remove(job.id)
             await work.commit()
+
+    async def _emptied(self, job_id: str) -> bool:
+        """Whether its processes are gone, and then its samples and lines: of what may be millions some in each tick."""
+        async with self.database.write() as work:
+            await self._check_lease(work)
+            if any(attempt.job_id == job_id for attempt in await work.attempts.open()):
+                return False
+            gone = await work.samples.drop(job_id, limit=REMOVED_AT_ONCE)
+            gone += await work.logs.prune(job_id, keep=0, limit=REMOVED_AT_ONCE)
+            await work.commit()
+        return gone < REMOVED_AT_ONCE
 
     async def _erased(self, uri: str, job_id: str) -> bool:
         """Whether a process of the data plane has emptied the job's folder of an object store; tried again, later."""

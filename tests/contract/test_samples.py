@@ -12,7 +12,7 @@ from service.domain.series import bucket_width
 from service.domain.wire import Sample
 from service.ports import Database
 from tests.contract.values import job, number, sample
-from tests.fakes.downsampling import downsample
+from tests.fakes.downsampling import downsample, thinned
 
 
 async def store(database: Database, *samples: Sample) -> None:
@@ -119,18 +119,44 @@ async def test_a_thinned_series_is_shorter_and_keeps_every_extreme(database: Dat
     values = {step: math.sin(step) for step in range(1, 1001)} | {400: 99.0, 617: -99.0, 800: math.nan}
     await store(database, *(sample(step, value) for step, value in values.items()))
     await store(database, *(sample(step, 1.0, name="lr") for step in range(50)))
-    gone: list[int] = []
-    async with database.write() as work:
-        while not gone or gone[-1]:
-            gone.append(await work.samples.thin(number(1), keep=100, limit=300))
-        await work.commit()
-    (thin,) = await series(database, "loss", points=1)
-    assert all(count <= 300 for count in gone)
-    assert thin.total == 1000 - sum(gone) <= 100
-    assert [(point.min, point.max, point.step) for point in thin.points] == [(-99.0, 99.0, 1000)]
+    gone = await thin(database, keep=100, rows=300)
+    (thinner,) = await series(database, "loss", points=1)
+    assert thinner.total == 1000 - gone <= 100
+    assert [(point.min, point.max, point.step) for point in thinner.points] == [(-99.0, 99.0, 1000)]
     (fine,) = await series(database, "loss", points=1000)
     assert [point.step for point in fine.points if point.value is None] == [800]
     assert (await series(database, "lr"))[0].total == 50
+
+
+@pytest.mark.parametrize("keep", [400, 40])
+async def test_what_is_thinned_in_short_transactions_is_what_would_go_at_once(database: Database, keep: int) -> None:
+    """Buckets of fewer samples than a transaction may touch, and of more: 10 steps and 100, from two generations."""
+    values = {(generation, step): math.sin(step + generation) for generation in (1, 2) for step in range(7, 1007)}
+    # The first stays, so that a second pass has the same buckets.
+    values |= {(1, 7): -99.0, (1, 400): math.nan, (2, 403): math.inf, (1, 617): 99.0}
+    await store(database, *(sample(step, value, generation=generation) for (generation, step), value in values.items()))
+    rows = {("", "loss", -1, *key): value if math.isfinite(value) else None for key, value in values.items()}
+    gone = thinned(rows, first=7, width=bucket_width(first=7, last=1006, points=keep // 4))
+    assert await thin(database, keep=keep, rows=90) == len(gone)
+    (fine,) = await series(database, "loss", points=1000)
+    left = {key[4]: key[3] for key in sorted(rows.keys() - set(gone))}
+    assert {point.step: point.generation for point in fine.points} == left
+
+
+async def thin(database: Database, *, keep: int, rows: int) -> int:
+    """How many went in all; no transaction of it touches more than `rows`."""
+    gone = 0
+    while True:
+        async with database.read() as work:
+            found = await work.samples.crowded(number(1), keep=keep, rows=rows)
+        if not found:
+            return gone
+        for stretch in found:
+            async with database.write() as work:
+                went = await work.samples.thin(number(1), stretch)
+                await work.commit()
+            assert went <= stretch.rows <= rows
+            gone += went
 
 
 def wavy(first: int, last: int, *, generation: int = 1, rank: int | None = None) -> list[Sample]:
@@ -138,12 +164,22 @@ def wavy(first: int, last: int, *, generation: int = 1, rank: int | None = None)
     return [sample(step, value, generation=generation, rank=rank) for step, value in values.items()]
 
 
+async def roll(database: Database, *, rows: int = 2500) -> int:
+    """How many rows were made; no transaction of it looks at more than `rows` samples."""
+    made = 0
+    async with database.read() as work:
+        found = await work.samples.unrolled(number(1), rows=rows)
+    for stretch in found:
+        assert stretch.rows <= rows
+        async with database.write() as work:
+            made += await work.samples.roll(number(1), stretch)
+            await work.commit()
+    return made
+
+
 async def roll_and_thin(database: Database, *, keep: int) -> int:
-    async with database.write() as work:
-        made = await work.samples.roll(number(1))
-        while await work.samples.thin(number(1), keep=keep, limit=10_000):
-            pass
-        await work.commit()
+    made = await roll(database)
+    await thin(database, keep=keep, rows=10_000)
     return made
 
 
@@ -180,3 +216,32 @@ async def test_who_goes_back_to_a_step_is_rolled_up_anew_from_there(database: Da
         rows = [(s.step, s.generation, s.value, s.at) for s in newest.values()]
         assert found.points == downsample(rows, first=0, width=2000)
         assert await roll_and_thin(database, keep=100_000) == made
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgres"], indirect=True)
+async def test_a_job_that_goes_back_while_it_is_rolled_up_leaves_no_gap(database: Database) -> None:
+    await store(database, *wavy(0, 6100))
+    async with database.read() as work:
+        first, *later = await work.samples.unrolled(number(1), rows=2000)
+    async with database.write() as work:
+        assert await work.samples.roll(number(1), first) == 2
+        # Back to step 1,500: what was rolled up from there on is not true any more.
+        await work.samples.add(number(1), [sample(1500, 5.0, generation=2)])
+        assert [await work.samples.roll(number(1), stretch) for stretch in later] == [0, 0]
+        await work.commit()
+    assert await roll(database) == 5
+    (found,) = await series(database, "loss", points=6)
+    assert [(point.max == 5.0, point.count) for point in found.points] == [
+        (True, 2000),
+        *[(False, 2000)] * 2,
+        (False, 100),
+    ]
+
+
+async def test_the_samples_of_a_job_go_a_few_at_a_time(database: Database) -> None:
+    await store(database, *(sample(step, 1.0, rank=rank) for rank in (0, 1) for step in range(5)))
+    async with database.write() as work:
+        assert await work.samples.drop(number(2), limit=4) == 0
+        assert [await work.samples.drop(number(1), limit=4) for _ in range(4)] == [4, 4, 2, 0]
+        await work.commit()
+    assert await series(database, "loss") == ()

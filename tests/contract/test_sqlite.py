@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from service.adapters.database import session
+from service.adapters.database.counting import key_of, range_of
 from service.adapters.database.migrate import upgrade
+from service.adapters.database.rollups import _ROLL
 from service.adapters.database.session import SqlDatabase
 from service.adapters.database.sqlite_lock import FileLock
+from service.adapters.database.thinning import _THIN
 from service.domain.errors import HomeInUse, JobNotFound
-from tests.contract.values import job, number
+from tests.contract.values import job, number, sample
 
 
 def test_a_second_service_on_one_file_is_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -94,3 +98,19 @@ async def test_a_unit_that_is_cancelled_anywhere_gives_the_file_back(tmp_path: P
         await asyncio.wait({writing})
         await write("other")
     await database.close()
+
+
+async def test_a_stretch_of_a_series_is_found_by_its_key(file: SqlDatabase) -> None:
+    """Else each short transaction would look at the whole series."""
+    async with file.write() as work:
+        await work.jobs.add(job())
+        await work.samples.add(number(1), [sample(step, 1.0, generation=step % 3) for step in range(300)])
+        await work.commit()
+    async with file._reader.connect() as connection:
+        rows = await range_of(connection, number(1), "loss", -1, begin=100, end=200)
+        for query in (_THIN.format(range=rows, bucket="step / 10"), _ROLL.format(range=rows, steps=1000)):
+            told = await connection.execute(sa.text(f"EXPLAIN QUERY PLAN {query}"), key_of(number(1), "loss", -1))
+            looks = [line for *_, line in told if "PRIMARY KEY" in line or "SCAN samples" in line]
+            assert looks
+            assert all("rank=? AND generation=? AND step>? AND step<?" in line for line in looks), looks
+    await file.close()

@@ -21,13 +21,10 @@ from service.domain.key import ApiKey
 from service.domain.log import LogRecord
 from service.domain.notice import Notice, NoticeKind
 from service.domain.page import Page
-from service.domain.series import GROUP_RANK, Series, bucket_width
 from service.domain.webhook import Delivery, Webhook
-from service.domain.wire import LogLine, Sample
-from tests.fakes.downsampling import downsample, thinned
+from service.domain.wire import LogLine
+from tests.fakes.memory_samples import SampleKey, Samples
 from tests.fakes.memory_webhooks import Webhooks
-
-SampleKey = tuple[str, str, int, int, int]
 
 
 @dataclass
@@ -231,47 +228,6 @@ class Events(Rows):
         return len(gone)
 
 
-class Samples(Rows):
-    async def add(self, job_id: str, samples: Sequence[Sample]) -> None:
-        for sample in samples:
-            rank = GROUP_RANK if sample.rank is None else sample.rank
-            key = (job_id, sample.name, rank, sample.generation, sample.step)
-            value = sample.value if math.isfinite(sample.value) else None
-            self.shelves.samples.setdefault(key, (value, sample.at))
-
-    async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
-        rows = {key: row for key, row in self.shelves.samples.items() if key[0] == job_id and key[4] >= from_step}
-        found = sorted({key[1] for key in rows if not names or key[1] in names})
-        return tuple(series for name in found for series in self._of_name(name, rows, points))
-
-    async def roll(self, job_id: str) -> int:
-        return 0
-
-    async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
-        gone: list[SampleKey] = []
-        for series in {key[1:3] for key in self.shelves.samples if key[0] == job_id}:
-            rows = {k: row for k, row in self.shelves.samples.items() if k[0] == job_id and k[1:3] == series}
-            if len(rows) > keep:
-                steps = [key[4] for key in rows]
-                width = bucket_width(first=min(steps), last=max(steps), points=max(1, keep // 4))
-                gone += thinned({k: value for k, (value, _) in rows.items()}, first=min(steps), width=width)
-        for key in gone[:limit]:
-            del self.shelves.samples[key]
-        return len(gone[:limit])
-
-    def _of_name(self, name: str, rows: dict[SampleKey, tuple[float | None, datetime]], points: int) -> list[Series]:
-        named = {key: row for key, row in rows.items() if key[1] == name}
-        steps = [key[4] for key in named]
-        width = bucket_width(first=min(steps), last=max(steps), points=points)
-        series = []
-        for rank in sorted({key[2] for key in named}):
-            own = [(key[4], key[3], value, at) for key, (value, at) in named.items() if key[2] == rank]
-            made = downsample(own, first=min(steps), width=width)
-            shown = None if rank == GROUP_RANK else rank
-            series.append(Series(name=name, rank=shown, total=sum(point.count for point in made), points=made))
-        return series
-
-
 class Checkpoints(Rows):
     async def add(self, record: CheckpointRecord) -> None:
         known = self.shelves.checkpoints.get((record.job_id, record.step))
@@ -393,5 +349,7 @@ class Notices:
         notices = self._shelves.notices
         return (notices[0].id - 1, notices[-1].id) if notices else (0, 0)
 
-    async def prune(self, *, keep: int) -> None:
-        self._shelves.notices = self._shelves.notices[-max(1, keep) :]
+    async def prune(self, *, keep: int, limit: int) -> int:
+        gone = self._shelves.notices[: -max(1, keep)][:limit]
+        self._shelves.notices = self._shelves.notices[len(gone) :]
+        return len(gone)

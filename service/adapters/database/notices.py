@@ -50,7 +50,8 @@ class SqlNotices:
         first, last = (await self._connection.execute(sa.select(sa.func.min(_T.c.id), sa.func.max(_T.c.id)))).one()
         return (0, 0) if last is None else (first - 1, last)
 
-    async def prune(self, *, keep: int) -> None:
+    async def prune(self, *, keep: int, limit: int) -> int:
         """The newest is always kept: its id says where the count stands."""
         newest = sa.select(sa.func.max(_T.c.id)).scalar_subquery()
-        await self._connection.execute(_T.delete().where(_T.c.id <= newest - max(1, keep)))
+        oldest = sa.select(_T.c.id).where(_T.c.id <= newest - max(1, keep)).order_by(_T.c.id).limit(limit)
+        return (await self._connection.execute(_T.delete().where(_T.c.id.in_(oldest)))).rowcount

@@ -9,36 +9,29 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.domain.series import GROUP_RANK, Point, Series, bucket_width
+from service.adapters.database.counting import counts, extents, key_of, range_of
+from service.domain.series import GROUP_RANK, Point, Series, Stretch, bucket_width, stretches
 from service.domain.wire import Sample
 
 STEPS = 1000
 _T = tables.rollups
 
-_SPANS = """
-SELECT s.name AS name, s.rank AS rank, MIN(s.step) AS first, MAX(s.step) AS last, MAX(r.upto) AS upto
-FROM samples s LEFT JOIN (
-    SELECT name, rank, MAX(bucket) + 1 AS upto FROM rollups WHERE job_id = :job_id GROUP BY name, rank
-) r ON r.name = s.name AND r.rank = s.rank
-WHERE s.job_id = :job_id GROUP BY s.name, s.rank ORDER BY s.name, s.rank
+_LAST = "SELECT name, rank, MAX(bucket) AS last FROM rollups WHERE job_id = :job_id GROUP BY name, rank"
+_LAST_OF = """
+SELECT bucket FROM rollups WHERE job_id = :job_id AND name = :name AND rank = :rank ORDER BY bucket DESC LIMIT 1
 """
 # At each step the newest generation; of each bucket the last step's row is the one that is shown.
 _ROLL = """
 INSERT INTO rollups (job_id, name, rank, bucket, low, high, count, step, generation, value, at)
-WITH newest AS (
-    SELECT step, MAX(generation) AS generation FROM samples
-    WHERE job_id = :job_id AND name = :name AND rank = :rank AND step >= {begin} AND step < {end} GROUP BY step
-), buckets AS (
-    SELECT s.step / {steps} AS bucket, MIN(s.value) AS low, MAX(s.value) AS high, COUNT(*) AS count, MAX(s.step) AS last
-    FROM newest n JOIN samples s ON s.job_id = :job_id AND s.name = :name AND s.rank = :rank
-                                AND s.generation = n.generation AND s.step = n.step
-    GROUP BY s.step / {steps}
-)
-SELECT s.job_id, s.name, s.rank, b.bucket, b.low, b.high, b.count, s.step, s.generation, s.value, s.at
-FROM buckets b JOIN newest n ON n.step = b.last
-               JOIN samples s ON s.job_id = :job_id AND s.name = :name AND s.rank = :rank
-                             AND s.generation = n.generation AND s.step = n.step
-WHERE true ON CONFLICT DO NOTHING
+SELECT job_id, name, rank, bucket, low, high, count, step, generation, value, at FROM (
+    SELECT job_id, name, rank, step / {steps} AS bucket, step, generation, value, at,
+           MIN(value) OVER of_bucket AS low, MAX(value) OVER of_bucket AS high, COUNT(*) OVER of_bucket AS count,
+           ROW_NUMBER() OVER (PARTITION BY step / {steps} ORDER BY step DESC) AS from_last
+    FROM (
+        SELECT samples.*, ROW_NUMBER() OVER (PARTITION BY step ORDER BY generation DESC) AS age
+        FROM samples WHERE {range}
+    ) AS every WHERE age = 1 WINDOW of_bucket AS (PARTITION BY step / {steps})
+) AS newest WHERE from_last = 1 ON CONFLICT DO NOTHING
 """
 _ROLLED = (
     "SELECT rank, MIN(bucket) AS first, MAX(bucket) + 1 AS upto FROM rollups WHERE job_id = :job_id AND name = :name"
@@ -69,17 +62,29 @@ FROM buckets b JOIN parts p ON p.rank = b.rank AND p.step = b.last ORDER BY b.ra
 """
 
 
-async def roll(connection: AsyncConnection, job_id: str) -> int:
-    """Rolls up every bucket that is complete; returns how many rows were made."""
-    made = 0
-    for row in (await connection.execute(sa.text(_SPANS), {"job_id": job_id})).mappings().all():
-        begin = max(row["first"] // STEPS, row["upto"] or 0) * STEPS
-        end = row["last"] // STEPS * STEPS
+async def unrolled(connection: AsyncConnection, job_id: str, *, rows: int) -> tuple[Stretch, ...]:
+    """Every bucket that is complete and has no row yet."""
+    done = (await connection.execute(sa.text(_LAST), {"job_id": job_id})).all()
+    lasts = {(name, rank): last * STEPS for name, rank, last in done}
+    found: list[Stretch] = []
+    for one in await extents(connection, job_id):
+        after = lasts.get((one.name, one.rank))
+        begin, end = one.first // STEPS * STEPS if after is None else after + STEPS, one.last // STEPS * STEPS
         if begin < end:
-            query = sa.text(_ROLL.format(steps=STEPS, begin=begin, end=end))
-            values = {"job_id": job_id, "name": row["name"], "rank": row["rank"]}
-            made += (await connection.execute(query, values)).rowcount
-    return made
+            buckets = await counts(connection, job_id, one, begin=begin, end=end, width=STEPS)
+            found += stretches(buckets, name=one.name, rank=one.rank, first=begin, width=STEPS, rows=rows, after=after)
+    return tuple(found)
+
+
+async def roll(connection: AsyncConnection, job_id: str, stretch: Stretch) -> int:
+    """A row for each of its buckets; none where what lies before it is no longer, or not yet, rolled up: who goes on
+    from the last row would never come back to the gap."""
+    key = key_of(job_id, stretch.name, stretch.rank)
+    last = (await connection.execute(sa.text(_LAST_OF), key)).scalar()
+    if (None if last is None else last * STEPS) != stretch.after:
+        return 0
+    rows = await range_of(connection, job_id, stretch.name, stretch.rank, begin=stretch.begin, end=stretch.end)
+    return (await connection.execute(sa.text(_ROLL.format(steps=STEPS, range=rows)), key)).rowcount
 
 
 async def unroll(connection: AsyncConnection, job_id: str, samples: Sequence[Sample]) -> None:

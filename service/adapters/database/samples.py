@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.rollups import roll, rolled_series, unroll
-from service.domain.series import GROUP_RANK, Point, Series, bucket_width
+from service.adapters.database.rollups import roll, rolled_series, unroll, unrolled
+from service.adapters.database.thinning import crowded, thin
+from service.domain.series import GROUP_RANK, Point, Series, Stretch, bucket_width
 from service.domain.text import askable
 from service.domain.wire import Sample
 
@@ -54,23 +55,12 @@ ORDER BY b.rank, b.bucket
 """
 
 
-_CROWDED = """
-SELECT name, rank, MIN(step) AS first, MAX(step) AS last FROM samples WHERE job_id = :job_id
-GROUP BY name, rank HAVING COUNT(*) > :keep ORDER BY name, rank
-"""
-# At most four of a bucket stay: its smallest, largest and last, and the first that is not finite.
-STAY = 4
-_THIN = """
+_DROP = sa.text("""
 DELETE FROM samples WHERE (job_id, name, rank, generation, step) IN (
-    SELECT job_id, name, rank, generation, step FROM (
-        SELECT job_id, name, rank, generation, step,
-               ROW_NUMBER() OVER (PARTITION BY {bucket}, value IS NULL ORDER BY value, step) AS from_low,
-               ROW_NUMBER() OVER (PARTITION BY {bucket}, value IS NULL ORDER BY value DESC, step) AS from_high,
-               ROW_NUMBER() OVER (PARTITION BY {bucket} ORDER BY step DESC, generation DESC) AS from_last
-        FROM samples WHERE job_id = :job_id AND name = :name AND rank = :rank
-    ) AS ranked WHERE from_low > 1 AND from_high > 1 AND from_last > 1 LIMIT :limit
+    SELECT job_id, name, rank, generation, step FROM samples WHERE job_id = :job_id
+    ORDER BY name, rank, generation, step LIMIT :limit
 )
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,21 +113,20 @@ class SqlSamples:
             series += await self._of_name(job_id, one, points) if rolled is None else rolled
         return tuple(series)
 
-    async def roll(self, job_id: str) -> int:
-        return await roll(self._connection, job_id)
+    async def unrolled(self, job_id: str, *, rows: int) -> tuple[Stretch, ...]:
+        return await unrolled(self._connection, job_id, rows=rows)
 
-    async def thin(self, job_id: str, *, keep: int, limit: int) -> int:
-        gone = 0
-        crowded = await self._connection.execute(sa.text(_CROWDED), {"job_id": job_id, "keep": keep})
-        for row in crowded.mappings().all():
-            width = bucket_width(first=row["first"], last=row["last"], points=max(1, keep // STAY))
-            # The numbers are ours, and the driver would take two uses of one parameter for two expressions.
-            query = sa.text(_THIN.format(bucket=f"(step - {row['first']}) / {width}"))
-            values = {"job_id": job_id, "name": row["name"], "rank": row["rank"], "limit": limit - gone}
-            gone += (await self._connection.execute(query, values)).rowcount
-            if gone >= limit:
-                break
-        return gone
+    async def roll(self, job_id: str, stretch: Stretch) -> int:
+        return await roll(self._connection, job_id, stretch)
+
+    async def crowded(self, job_id: str, *, keep: int, rows: int) -> tuple[Stretch, ...]:
+        return await crowded(self._connection, job_id, keep=keep, rows=rows)
+
+    async def thin(self, job_id: str, stretch: Stretch) -> int:
+        return await thin(self._connection, job_id, stretch)
+
+    async def drop(self, job_id: str, *, limit: int) -> int:
+        return (await self._connection.execute(_DROP, {"job_id": job_id, "limit": limit})).rowcount
 
     async def _of_name(self, job_id: str, span: _Span, points: int) -> list[Series]:
         chosen = _NEWEST if span.overlaps else _ALL

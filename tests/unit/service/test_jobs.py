@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from service import reconciler
 from service.domain.errors import (
     IdempotencyKeyReused,
     IllegalTransition,
@@ -15,6 +16,7 @@ from service.domain.errors import (
     SpecRefused,
 )
 from service.domain.job import Intent, JobState
+from tests.contract.values import sample
 from tests.fakes.control_plane import TINY, ControlPlane
 
 
@@ -256,6 +258,22 @@ async def test_checkpoints_and_rows_of_a_deleted_job_go_when_its_process_has_gon
     assert plane.files.removed == [f"/nowhere/checkpoints/{job.id}", f"/nowhere/logs/{job.id}"]
     async with plane.database.read() as work:
         assert await work.jobs.open() == ()
+
+
+async def test_what_a_deleted_job_said_goes_in_parts(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciler, "REMOVED_AT_ONCE", 100)
+    job, controller = await plane.running()
+    await controller.end("succeeded")
+    async with plane.database.write() as work:
+        await work.samples.add(job.id, [sample(step, 1.0) for step in range(250)])
+        await work.commit()
+    await plane.jobs.delete(job.id)
+    controller.exit()
+    left = []
+    for _ in range(4):
+        await plane.tick()
+        left.append((len(plane.database.shelves.samples), len(plane.database.shelves.jobs)))
+    assert left == [(150, 1), (50, 1), (0, 0), (0, 0)]
 
 
 # ---- what a reader sees ----------------------------------------------------------------------------------------------

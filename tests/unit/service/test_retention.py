@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from service.domain.job import JobState
 from service.domain.wire import LogLine
-from service.retention import OLD_SAMPLES, Retention
+from service.retention import BATCH_ROWS, OLD_SAMPLES, Retention
 from service.settings import Settings
 from tests.contract.values import NOW, job, number, sample
 from tests.fakes.memory_database import MemoryDatabase
@@ -50,3 +51,30 @@ async def test_every_job_comes_round() -> None:
     for _ in range(3):
         await retention.turn()
     assert sorted(files.removed) == [f"/nowhere/logs/{number(index)}" for index in range(1, 46)]
+
+
+class Watched(MemoryDatabase):
+    """Notes how many samples went with each commit."""
+
+    def __init__(self) -> None:
+        self.went: list[int] = []
+        super().__init__()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "shelves" and hasattr(self, "shelves"):
+            self.went.append(len(self.shelves.samples) - len(value.samples))
+        super().__setattr__(name, value)
+
+
+async def test_no_transaction_touches_more_than_a_bounded_number_of_samples() -> None:
+    database, clock, files = Watched(), FakeClock(), FakeFiles()
+    async with database.write() as work:
+        await work.jobs.add(job(1))
+        for rank in range(3):
+            await work.samples.add(number(1), [sample(step, 1.0, rank=rank) for step in range(BATCH_ROWS)])
+        await work.commit()
+    database.went.clear()
+    settings = Settings(home=Path("/nowhere"), retained_samples=100)
+    await Retention(database=database, clock=clock, files=files, settings=settings).turn()
+    assert max(database.went) <= BATCH_ROWS
+    assert len(database.shelves.samples) <= 3 * 100

@@ -71,7 +71,7 @@ async def test_a_client_behind_what_is_kept_is_told_to_load_anew_and_goes_on_fro
     await write(streaming, 30)
     await read(streaming.stream.subscribe(after=29), 1)
     async with streaming.database.write() as work:
-        await work.notices.prune(keep=3)
+        await work.notices.prune(keep=3, limit=1000)
         await work.commit()
     notices = streaming.stream.subscribe(after=2)
     (resync,) = await read(notices, 1)
