@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.counting import counts, extents, key_of, range_of
+from service.adapters.database.counting import Extent, counts, key_of, lengths, range_of
 from service.domain.series import GROUP_RANK, Point, Series, Stretch, bucket_width, stretches
 from service.domain.wire import Sample
 
@@ -36,22 +36,23 @@ SELECT job_id, name, rank, bucket, low, high, count, step, generation, value, at
 _ROLLED = (
     "SELECT rank, MIN(bucket) AS first, MAX(bucket) + 1 AS upto FROM rollups WHERE job_id = :job_id AND name = :name"
 )
-# What is rolled up, and the steps behind it as they are.
+# What is rolled up, and the steps behind it as they are. CROSS: SQLite goes by the key from what stands before it.
 _SERIES = """
 WITH rolled AS (
     SELECT rank, bucket * {steps} AS start, low, high, count, step, generation, value, at
     FROM rollups WHERE job_id = :job_id AND name = :name
-), ends AS (
-    SELECT rank, MAX(start) + {steps} AS upto FROM rolled GROUP BY rank
+), ends(rank, generation, upto) AS (
+    VALUES {ends}
 ), later AS (
-    SELECT s.rank, s.step, MAX(s.generation) AS generation FROM samples s LEFT JOIN ends e ON e.rank = s.rank
-    WHERE s.job_id = :job_id AND s.name = :name AND s.step >= COALESCE(e.upto, 0) GROUP BY s.rank, s.step
+    SELECT s.rank, s.step, MAX(s.generation) AS generation FROM ends e CROSS JOIN samples s
+    WHERE s.job_id = :job_id AND s.name = :name AND s.rank = e.rank AND s.generation = e.generation AND s.step >= e.upto
+    GROUP BY s.rank, s.step
 ), parts AS (
     SELECT * FROM rolled
     UNION ALL
     SELECT s.rank, s.step, s.value, s.value, 1, s.step, s.generation, s.value, s.at
-    FROM later l JOIN samples s ON s.job_id = :job_id AND s.name = :name AND s.rank = l.rank
-                               AND s.generation = l.generation AND s.step = l.step
+    FROM later l CROSS JOIN samples s
+    WHERE s.job_id = :job_id AND s.name = :name AND s.rank = l.rank AND s.generation = l.generation AND s.step = l.step
 ), buckets AS (
     SELECT rank, (start - {first}) / {width} AS bucket, MIN(low) AS low, MAX(high) AS high, SUM(count) AS count,
            MAX(step) AS last
@@ -67,12 +68,12 @@ async def unrolled(connection: AsyncConnection, job_id: str, *, rows: int) -> tu
     done = (await connection.execute(sa.text(_LAST), {"job_id": job_id})).all()
     lasts = {(name, rank): last * STEPS for name, rank, last in done}
     found: list[Stretch] = []
-    for one in await extents(connection, job_id):
-        after = lasts.get((one.name, one.rank))
-        begin, end = one.first // STEPS * STEPS if after is None else after + STEPS, one.last // STEPS * STEPS
+    for (name, rank), (first, last) in (await lengths(connection, job_id)).items():
+        after = lasts.get((name, rank))
+        begin, end = first // STEPS * STEPS if after is None else after + STEPS, last // STEPS * STEPS
         if begin < end:
-            buckets = await counts(connection, job_id, one, begin=begin, end=end, width=STEPS)
-            found += stretches(buckets, name=one.name, rank=one.rank, first=begin, width=STEPS, rows=rows, after=after)
+            buckets = await counts(connection, job_id, name, rank, begin=begin, end=end, width=STEPS)
+            found += stretches(buckets, name=name, rank=rank, first=begin, width=STEPS, rows=rows, after=after)
     return tuple(found)
 
 
@@ -94,9 +95,10 @@ async def unroll(connection: AsyncConnection, job_id: str, samples: Sequence[Sam
 
 
 async def rolled_series(
-    connection: AsyncConnection, job_id: str, name: str, *, last: int, points: int
+    connection: AsyncConnection, job_id: str, whole: Sequence[Extent], *, points: int
 ) -> list[Series] | None:
-    """The whole series from its roll-ups; None where there are none, or where so many points show more than they do."""
+    """All of one name from its roll-ups; None where there are none, or where so many points show more than they do."""
+    name, last = whole[0].name, max(each.last for each in whole)
     values = {"job_id": job_id, "name": name}
     rolled = (await connection.execute(sa.text(f"{_ROLLED} GROUP BY rank"), values)).mappings().all()
     first = min((row["first"] * STEPS for row in rolled), default=0)
@@ -104,7 +106,10 @@ async def rolled_series(
     if not rolled or width < STEPS:
         return None
     width = -(-width // STEPS) * STEPS
-    query = sa.text(_SERIES.format(steps=STEPS, first=first, width=width)).columns(at=tables.Instant)
+    upto = {row["rank"]: row["upto"] * STEPS for row in rolled}
+    ends = [(each.rank, each.generation, begin) for each in whole if each.last >= (begin := upto.get(each.rank, 0))]
+    shown = ", ".join(str(end) for end in ends or [(GROUP_RANK - 1, 0, 0)])
+    query = sa.text(_SERIES.format(steps=STEPS, first=first, width=width, ends=shown)).columns(at=tables.Instant)
     by_rank: dict[int, list[Point]] = {}
     for row in (await connection.execute(query, values)).mappings():
         by_rank.setdefault(row["rank"], []).append(

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
+from service.adapters.database.counting import Extent, extents
 from service.adapters.database.rollups import roll, rolled_series, unroll, unrolled
 from service.adapters.database.thinning import crowded, thin
 from service.domain.series import GROUP_RANK, Point, Series, Stretch, bucket_width
@@ -24,26 +25,24 @@ _INSERT = sa.text(
     "VALUES (:job_id, :name, :rank, :generation, :step, :value, :at) ON CONFLICT DO NOTHING"
 ).bindparams(sa.bindparam("at", type_=tables.Instant))
 
-_SPAN = """
-SELECT name, generation, MIN(step) AS first, MAX(step) AS last
-FROM samples WHERE job_id = :job_id AND step >= :from_step {names} GROUP BY name, generation ORDER BY name, generation
+# `chosen`: the rows to show; where generations overlap, at each step that of the newest. CROSS: SQLite goes by the key
+# from the parts, which are the ranks and generations that there are.
+_FOUND = """
+parts p CROSS JOIN samples s
+WHERE s.job_id = :job_id AND s.name = :name AND s.rank = p.rank AND s.generation = p.generation AND s.step >= :first
 """
-
-# `chosen`: the rows to show; where generations overlap, at each step that of the newest.
-_ALL = """
-SELECT rank, step, generation, value FROM samples WHERE job_id = :job_id AND name = :name AND step >= :first
-"""
-_NEWEST = """
-SELECT s.rank, s.step, s.generation, s.value FROM samples s JOIN (
-    SELECT rank, step, MAX(generation) AS generation FROM samples
-    WHERE job_id = :job_id AND name = :name AND step >= :first GROUP BY rank, step
-) n ON s.job_id = :job_id AND s.name = :name AND s.rank = n.rank AND s.generation = n.generation AND s.step = n.step
+_ALL = f"SELECT s.rank, s.step, s.generation, s.value FROM {_FOUND}"
+_NEWEST = f"""
+SELECT s.rank, s.step, s.generation, s.value FROM (
+    SELECT s.rank, s.step, MAX(s.generation) AS generation FROM {_FOUND} GROUP BY s.rank, s.step
+) n CROSS JOIN samples s
+WHERE s.job_id = :job_id AND s.name = :name AND s.rank = n.rank AND s.generation = n.generation AND s.step = n.step
 """
 # The last row of a bucket is found by one number that holds step and generation, and then by its key: a join on the
 # step alone would look at every row for every bucket.
 _RADIX = 2**20
 _SERIES = """
-WITH chosen AS ({chosen}), buckets AS (
+WITH parts(rank, generation) AS (VALUES {parts}), chosen AS ({chosen}), buckets AS (
     SELECT rank, (step - :first) / :width AS bucket, MIN(value) AS low, MAX(value) AS high, COUNT(*) AS count,
            MAX(step * {radix} + generation) AS final
     FROM chosen GROUP BY rank, (step - :first) / :width
@@ -73,16 +72,20 @@ class _Span:
     overlaps: bool
 
 
-def _spans(rows: Iterable[sa.RowMapping]) -> list[_Span]:
-    """From rows by name and generation."""
+def _spans(extents: Iterable[Extent]) -> list[_Span]:
+    """One for each name, over all ranks."""
+    parts: dict[tuple[str, int], tuple[int, int]] = {}
+    for each in extents:
+        first, last = parts.get((each.name, each.generation), (each.first, each.last))
+        parts[each.name, each.generation] = min(first, each.first), max(last, each.last)
     found: dict[str, _Span] = {}
-    for row in rows:
-        before = found.get(row["name"])
-        found[row["name"]] = _Span(
-            name=row["name"],
-            first=min(row["first"], before.first) if before else row["first"],
-            last=max(row["last"], before.last) if before else row["last"],
-            overlaps=before is not None and (before.overlaps or row["first"] <= before.last),
+    for (name, _), (first, last) in sorted(parts.items()):
+        before = found.get(name)
+        found[name] = _Span(
+            name=name,
+            first=min(first, before.first) if before else first,
+            last=max(last, before.last) if before else last,
+            overlaps=before is not None and (before.overlaps or first <= before.last),
         )
     return list(found.values())
 
@@ -101,16 +104,13 @@ class SqlSamples:
         wanted = [name for name in dict.fromkeys(names) if askable(name, limit=NAME_LIMIT)]
         if names and not wanted:
             return ()
-        span = sa.text(_SPAN.format(names="AND name IN :names" if wanted else ""))
-        if wanted:
-            span = span.bindparams(sa.bindparam("names", value=wanted, expanding=True))
-        found = await self._connection.execute(span, {"job_id": job_id, "from_step": from_step})
+        found = await extents(self._connection, job_id, names=wanted, from_step=from_step)
         series: list[Series] = []
-        for one in _spans(found.mappings().all()):
-            rolled = None
+        for one in _spans(found):
+            rolled, parts = None, [each for each in found if each.name == one.name]
             if from_step == 0:
-                rolled = await rolled_series(self._connection, job_id, one.name, last=one.last, points=points)
-            series += await self._of_name(job_id, one, points) if rolled is None else rolled
+                rolled = await rolled_series(self._connection, job_id, parts, points=points)
+            series += await self._of_name(job_id, one, parts, points) if rolled is None else rolled
         return tuple(series)
 
     async def unrolled(self, job_id: str, *, rows: int) -> tuple[Stretch, ...]:
@@ -128,9 +128,9 @@ class SqlSamples:
     async def drop(self, job_id: str, *, limit: int) -> int:
         return (await self._connection.execute(_DROP, {"job_id": job_id, "limit": limit})).rowcount
 
-    async def _of_name(self, job_id: str, span: _Span, points: int) -> list[Series]:
-        chosen = _NEWEST if span.overlaps else _ALL
-        query = sa.text(_SERIES.format(chosen=chosen, radix=_RADIX)).columns(at=tables.Instant)
+    async def _of_name(self, job_id: str, span: _Span, parts: Sequence[Extent], points: int) -> list[Series]:
+        chosen, shown = _NEWEST if span.overlaps else _ALL, ", ".join(f"({e.rank}, {e.generation})" for e in parts)
+        query = sa.text(_SERIES.format(chosen=chosen, parts=shown, radix=_RADIX)).columns(at=tables.Instant)
         width = bucket_width(first=span.first, last=span.last, points=points)
         values = {"job_id": job_id, "name": span.name, "first": span.first, "width": width}
         by_rank: dict[int, list[Point]] = {}

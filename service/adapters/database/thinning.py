@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.adapters.database.counting import counts, extents, key_of, range_of
+from service.adapters.database.counting import counts, has_more, key_of, lengths, range_of
 from service.domain.series import Stretch, bucket_width, parts, stretches
 
 # At most four of a bucket stay: its smallest, largest and last, and the first that is not finite.
@@ -26,13 +26,11 @@ DELETE FROM samples WHERE {range} AND (generation, step) NOT IN (
 
 async def crowded(connection: AsyncConnection, job_id: str, *, keep: int, rows: int) -> tuple[Stretch, ...]:
     found: list[Stretch] = []
-    for one in await extents(connection, job_id):
-        if one.count > keep:
-            width = bucket_width(first=one.first, last=one.last, points=max(1, keep // STAY))
-            buckets = await counts(connection, job_id, one, begin=one.first, end=one.last + 1, width=width)
-            whole = stretches(
-                buckets, name=one.name, rank=one.rank, first=one.first, width=width, rows=rows, after=None
-            )
+    for (name, rank), (first, last) in (await lengths(connection, job_id)).items():
+        if await has_more(connection, job_id, name, rank, than=keep):
+            width = bucket_width(first=first, last=last, points=max(1, keep // STAY))
+            buckets = await counts(connection, job_id, name, rank, begin=first, end=last + 1, width=width)
+            whole = stretches(buckets, name=name, rank=rank, first=first, width=width, rows=rows, after=None)
             found += [part for stretch in whole for part in parts(stretch, rows=rows)]
     return tuple(found)
 
