@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -15,9 +11,6 @@ from api.cli import checkpoints, doctor, jobs, operate, plan, top, webhooks
 from api.cli.connection import Connection
 from api.cli.output import print_error
 from api.client import DEFAULT_URL, ApiError
-
-# Longer than any command takes to tidy up after Ctrl-C.
-INTERRUPTED_WITHIN_S = 3.0
 
 app = typer.Typer(
     name="elastane",
@@ -72,22 +65,11 @@ app.add_typer(database, name="db")
 
 def main() -> None:
     """The border at which every expected failure becomes sentences and a status, never a traceback."""
-    # Not where whoever started us has it ignored.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupted)
     try:
         app()
     except ApiError as error:
         print_error(error, as_json="--json" in sys.argv)
         sys.exit(1)
-
-
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C ends a command, also where it came while a library held a lock that its own tidying up waits for."""
-    backstop = threading.Timer(INTERRUPTED_WITHIN_S, os._exit, args=(130,))
-    backstop.daemon = True
-    backstop.start()
-    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

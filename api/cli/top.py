@@ -38,7 +38,8 @@ def top(
             say(_head(seen))
             return print_table(COLUMNS, [_row(job) for job in seen["jobs"]])
         with Live(_page(seen), screen=True, auto_refresh=False) as live:
-            while True:
+            # A terminal that is closed is none any more.
+            while sys.stdout.isatty():
                 time.sleep(every_s)
                 try:
                     live.update(_page(_look(client)), refresh=True)

@@ -47,9 +47,11 @@ def on_ranks(world: int, claim: Callable[..., Any], *args: Any, doomed: Collecti
 
 
 def join(folder: Path, name: str, *, rank: int, world: int) -> None:
-    """Enter a default group that meets at a file."""
+    """Enter a default group that meets at a file. None is in before all are: one that left at once would look dead to
+    another that still connects."""
     store = dist.FileStore(str(folder / name), world)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=TIMEOUT)
+    dist.barrier()
 
 
 def world_group() -> dist.ProcessGroup:
