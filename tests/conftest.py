@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 # Each of these starts a Ray, a service or a browser once for all its tests: its files stay together in one process.
@@ -19,5 +20,5 @@ class ByWhatTheyShare(LoadScopeScheduling):
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> LoadScopeScheduling:
-    return ByWhatTheyShare(config)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return ByWhatTheyShare(config, log)
