@@ -166,9 +166,15 @@ class ElastaneClient:
         return self._json("GET", _job(job_id, "workers"))
 
     def metrics(
-        self, job_id: str, *, names: str | None = None, points: int | None = None, from_step: int | None = None
+        self,
+        job_id: str,
+        *,
+        names: str | None = None,
+        points: int | None = None,
+        from_step: int | None = None,
+        to_step: int | None = None,
     ) -> Json:
-        params = {"names": names, "points": points, "from_step": from_step}
+        params = {"names": names, "points": points, "from_step": from_step, "to_step": to_step}
         return self._json("GET", _job(job_id, "metrics"), params=params)
 
     def logs(

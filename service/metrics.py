@@ -19,14 +19,20 @@ class Metrics:
     database: Database
 
     async def series(
-        self, job_id: str, *, names: Sequence[str] = (), points: int = 1000, from_step: int = 0
+        self,
+        job_id: str,
+        *,
+        names: Sequence[str] = (),
+        points: int = 1000,
+        from_step: int = 0,
+        to_step: int | None = None,
     ) -> tuple[Series, ...]:
         """One series per name and rank; all names where none is given. A name of the contract that was not measured
         has no series; any other must be one that the job has. Raises JobNotFound, RequestRefused."""
-        _check(names, points, from_step)
+        _check(names, points, from_step=from_step, to_step=from_step if to_step is None else to_step)
         async with self.database.read() as work:
             await work.jobs.get(job_id)
-            found = await work.samples.series(job_id, names=names, points=points, from_step=from_step)
+            found = await work.samples.series(job_id, names=names, points=points, from_step=from_step, to_step=to_step)
         _check_names(names, {one.name for one in found})
         return found
 
@@ -42,12 +48,13 @@ def _check_names(names: Sequence[str], there: set[str]) -> None:
         raise RequestRefused(problems)
 
 
-def _check(names: Sequence[str], points: int, from_step: int) -> None:
+def _check(names: Sequence[str], points: int, **steps: int) -> None:
     problems = []
     if not 1 <= points <= POINTS_LIMIT:
         problems.append(Problem(field="points", value=points, problem="out of range", fix=f"use 1 to {POINTS_LIMIT}"))
-    if not 0 <= from_step < 2**63:
-        problems.append(Problem(field="from_step", value=from_step, problem="out of range", fix="use 0 or more"))
+    for field, step in steps.items():
+        if not 0 <= step < 2**63:
+            problems.append(Problem(field=field, value=step, problem="out of range", fix="use 0 or more"))
     if len(names) > NAMES_LIMIT:
         fix = f"ask for at most {NAMES_LIMIT}"
         problems.append(Problem(field="names", value=len(names), problem="too many names", fix=fix))

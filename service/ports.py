@@ -100,8 +100,10 @@ class SampleRows(Protocol):
         """Idempotent by (job, name, rank, generation, step)."""
         ...
 
-    async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
-        """At each step the newest generation's value; at most `points` per series, extremes kept."""
+    async def series(
+        self, job_id: str, *, names: Sequence[str], points: int, from_step: int, to_step: int | None = None
+    ) -> tuple[Series, ...]:
+        """At each step the newest generation's value; at most `points` per series, extremes kept. None: to the end."""
         ...
 
     async def unrolled(self, job_id: str, *, rows: int) -> tuple[Stretch, ...]:
@@ -120,9 +122,7 @@ class SampleRows(Protocol):
         """Drops what is neither smallest, largest, last nor not finite in its bucket; returns how many went."""
         ...
 
-    async def drop(self, job_id: str, *, limit: int) -> int:
-        """At most `limit` of a job's, whatever they show; returns how many went."""
-        ...
+    async def drop(self, job_id: str, *, limit: int) -> int: ...  # whatever they show; returns how many went
 
 
 class CheckpointRows(Protocol):

@@ -24,6 +24,7 @@ class MetricsQuery(QueryParameters):
     ] = None
     points: int = Field(1000, ge=1, le=100_000, description="at most so many per series")
     from_step: int = Field(0, ge=0, le=LARGEST)
+    to_step: int | None = Field(None, ge=0, le=LARGEST, description="the last one; absent: to the end")
 
 
 @router.get("/v1/jobs/{job_id}/metrics", responses=refuses(404, 422), dependencies=[Depends(requires(Scope.READ))])
@@ -32,5 +33,7 @@ async def read_metrics(
 ) -> schemas.Metrics:
     """One series per name and, where measured per rank, per rank. A spike of one step is visible at every zoom."""
     names = [name for name in (query.names or "").split(",") if name]
-    found = await services.metrics.series(job_id, names=names, points=query.points, from_step=query.from_step)
+    found = await services.metrics.series(
+        job_id, names=names, points=query.points, from_step=query.from_step, to_step=query.to_step
+    )
     return schemas.Metrics(series=[schemas.Series.of(one) for one in found])

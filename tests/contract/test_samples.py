@@ -23,9 +23,9 @@ async def store(database: Database, *samples: Sample) -> None:
         await work.commit()
 
 
-async def series(database: Database, *names: str, points: int = 100, from_step: int = 0):  # type: ignore[no-untyped-def]
+async def series(database: Database, *names: str, points: int = 100, from_step: int = 0, to_step: int | None = None):  # type: ignore[no-untyped-def]
     async with database.read() as work:
-        return await work.samples.series(number(1), names=names, points=points, from_step=from_step)
+        return await work.samples.series(number(1), names=names, points=points, from_step=from_step, to_step=to_step)
 
 
 async def test_a_sample_sent_twice_is_one_sample(database: Database) -> None:
@@ -77,10 +77,15 @@ async def test_each_rank_has_its_own_series_and_names_are_chosen(database: Datab
     assert await series(database, "a\x00b") == ()
 
 
-async def test_steps_before_the_first_wanted_are_left_out(database: Database) -> None:
+async def test_steps_outside_of_the_wanted_ones_are_left_out(database: Database) -> None:
     await store(database, *(sample(step, float(step)) for step in range(10)))
     (only,) = await series(database, "loss", from_step=7)
     assert [point.step for point in only.points] == [7, 8, 9]
+    (only,) = await series(database, "loss", from_step=3, to_step=4, points=2)
+    assert [(point.step, point.count) for point in only.points] == [(3, 1), (4, 1)]
+    (only,) = await series(database, "loss", to_step=1)
+    assert [point.step for point in only.points] == [0, 1]
+    assert await series(database, "loss", from_step=10) == await series(database, "loss", from_step=4, to_step=3) == ()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

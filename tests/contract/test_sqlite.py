@@ -105,7 +105,7 @@ async def test_steps_of_a_series_are_found_by_its_key(file: SqlDatabase) -> None
         await work.jobs.add(job())
         await work.samples.add(number(1), [sample(step, 1.0, generation=step % 3) for step in range(300)])
         await work.commit()
-    key = {**key_of(number(1), "loss", -1), "first": 100, "width": 10, "from_step": 100}
+    key = {**key_of(number(1), "loss", -1), "first": 100, "last": 200, "width": 10, "from_step": 100}
     async with file._reader.connect() as connection:
         rows = await range_of(connection, number(1), "loss", -1, begin=100, end=200)
         for query in (

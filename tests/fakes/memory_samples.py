@@ -29,8 +29,12 @@ class Samples:
             value = sample.value if math.isfinite(sample.value) else None
             self.shelves.samples.setdefault(key, (value, sample.at))
 
-    async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
-        rows = {key: row for key, row in self.shelves.samples.items() if key[0] == job_id and key[4] >= from_step}
+    async def series(
+        self, job_id: str, *, names: Sequence[str], points: int, from_step: int, to_step: int | None = None
+    ) -> tuple[Series, ...]:
+        end = max((key[4] for key in self.shelves.samples), default=0) if to_step is None else to_step
+        own = {key: row for key, row in self.shelves.samples.items() if key[0] == job_id}
+        rows = {key: row for key, row in own.items() if from_step <= key[4] <= end}
         found = sorted({key[1] for key in rows if not names or key[1] in names})
         return tuple(series for name in found for series in self._of_name(name, rows, points))
 

@@ -8,7 +8,7 @@ import { rowWindow } from '../src/domain/rows';
 import { emptySeries, type Series } from '../src/domain/series';
 import { smooth } from '../src/domain/smooth';
 import { sparkPath } from '../src/domain/spark';
-import { detailPoints, parseWindow, roundWindow, windowText } from '../src/domain/zoom';
+import { aroundOf, detailPoints, parseWindow, roundWindow, windowText } from '../src/domain/zoom';
 import type { Point } from '../src/wire/series';
 
 const point = (step: number, value: number): Point => ({ step, value, min: value, max: value, count: 1, generation: 1, at: '' });
@@ -44,9 +44,15 @@ describe('a closer look', () => {
   });
   it('asks for enough that the window is full, and never for too much', () => {
     const points = Array.from({ length: 100 }, (_, i) => bucket((i + 1) * 100, 100));
-    expect(detailPoints(points, { from: 0, to: 10_000 })).toBe(800);
-    expect(detailPoints(points, { from: 0, to: 2_500 })).toBe(3_200);
+    expect(detailPoints(points, { from: 0, to: 10_000 })).toBe(1_600);
+    expect(detailPoints(points, { from: 2_500, to: 5_000 })).toBe(2_400);
     expect(detailPoints(points, { from: 100, to: 200 })).toBe(5_000);
+  });
+  it('takes in the neighbours of what is in view', () => {
+    expect(aroundOf({ from: 5_000, to: 7_000 })).toEqual({ from: 3_000, to: 9_000 });
+    // Every step of it: there are no more than may be asked for.
+    expect(aroundOf({ from: 777_770, to: 777_785 })).toEqual({ from: 776_770, to: 778_785 });
+    expect(aroundOf({ from: 3, to: 9 }).from).toBe(0);
   });
 });
 

@@ -41,7 +41,8 @@ SELECT name, rank, generation,
 FROM series WHERE generation IS NOT NULL
 """
 _SAME = "s.job_id = :job_id AND s.name = series.name AND s.rank = series.rank"
-_STEPS = "s.generation = series.generation AND s.step >= :from_step"
+_STEPS = "s.generation = series.generation AND s.step >= :from_step AND s.step <= :to_step"
+ENDLESS = 2**62
 _OF_SERIES = "job_id = :job_id AND name = :name AND rank = :rank"
 _GENERATIONS = f"""
 WITH RECURSIVE found(generation) AS (
@@ -75,14 +76,14 @@ def key_of(job_id: str, name: str, rank: int) -> dict[str, str | int]:
 
 
 async def extents(
-    connection: AsyncConnection, job_id: str, *, names: Sequence[str] = (), from_step: int = 0
+    connection: AsyncConnection, job_id: str, *, names: Sequence[str] = (), from_step: int = 0, to_step: int = ENDLESS
 ) -> list[Extent]:
-    """Of what there is from `from_step` on, under these names or all."""
+    """Of what there is in these steps, under these names or all."""
     wanted = "AND names.name IN :names" if names else ""
     query = sa.text(_EXTENTS.format(names=wanted, same=_SAME, steps=_STEPS))
     if names:
         query = query.bindparams(sa.bindparam("names", value=list(names), expanding=True))
-    found = await connection.execute(query, {"job_id": job_id, "from_step": from_step})
+    found = await connection.execute(query, {"job_id": job_id, "from_step": from_step, "to_step": to_step})
     return [Extent(**row) for row in found.mappings() if row["first"] is not None]
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.adapters.database import tables
-from service.adapters.database.counting import Extent, extents
+from service.adapters.database.counting import ENDLESS, Extent, extents
 from service.adapters.database.rollups import roll, rolled_series, unroll, unrolled
 from service.adapters.database.thinning import crowded, thin
 from service.domain.series import GROUP_RANK, Point, Series, Stretch, bucket_width
@@ -29,7 +29,8 @@ _INSERT = sa.text(
 # from the parts, which are the ranks and generations that there are.
 _FOUND = """
 parts p CROSS JOIN samples s
-WHERE s.job_id = :job_id AND s.name = :name AND s.rank = p.rank AND s.generation = p.generation AND s.step >= :first
+WHERE s.job_id = :job_id AND s.name = :name AND s.rank = p.rank AND s.generation = p.generation
+      AND s.step >= :first AND s.step <= :last
 """
 _ALL = f"SELECT s.rank, s.step, s.generation, s.value FROM {_FOUND}"
 _NEWEST = f"""
@@ -100,15 +101,18 @@ class SqlSamples:
             await self._connection.execute(_INSERT, rows)
             await unroll(self._connection, job_id, samples)
 
-    async def series(self, job_id: str, *, names: Sequence[str], points: int, from_step: int) -> tuple[Series, ...]:
+    async def series(
+        self, job_id: str, *, names: Sequence[str], points: int, from_step: int, to_step: int | None = None
+    ) -> tuple[Series, ...]:
         wanted = [name for name in dict.fromkeys(names) if askable(name, limit=NAME_LIMIT)]
         if names and not wanted:
             return ()
-        found = await extents(self._connection, job_id, names=wanted, from_step=from_step)
+        end = ENDLESS if to_step is None else to_step
+        found = await extents(self._connection, job_id, names=wanted, from_step=from_step, to_step=end)
         series: list[Series] = []
         for one in _spans(found):
             rolled, parts = None, [each for each in found if each.name == one.name]
-            if from_step == 0:
+            if from_step == 0 and to_step is None:
                 rolled = await rolled_series(self._connection, job_id, parts, points=points)
             series += await self._of_name(job_id, one, parts, points) if rolled is None else rolled
         return tuple(series)
@@ -132,7 +136,7 @@ class SqlSamples:
         chosen, shown = _NEWEST if span.overlaps else _ALL, ", ".join(f"({e.rank}, {e.generation})" for e in parts)
         query = sa.text(_SERIES.format(chosen=chosen, parts=shown, radix=_RADIX)).columns(at=tables.Instant)
         width = bucket_width(first=span.first, last=span.last, points=points)
-        values = {"job_id": job_id, "name": span.name, "first": span.first, "width": width}
+        values = {"job_id": job_id, "name": span.name, "first": span.first, "last": span.last, "width": width}
         by_rank: dict[int, list[Point]] = {}
         for row in (await self._connection.execute(query, values)).mappings():
             by_rank.setdefault(row["rank"], []).append(_point(row))

@@ -24,14 +24,20 @@ export function roundWindow(from: number, to: number): StepWindow | null {
 }
 
 const POINTS_IN_VIEW = 800;
-/** The API cuts a series at its start only, so a window far from the end of a long run asks for much that is not shown. */
 const MOST_POINTS = 5_000;
+/** Farther apart than the samples that a long run keeps. */
+const LEAST_AROUND = 1_000;
 
-/** How many points to ask for so that the window has enough of them; null where those at hand are each a single step. */
+/** The window and what lies beside it, so that curves come in and leave: of a single sample nothing could be drawn. */
+export function aroundOf({ from, to }: StepWindow): StepWindow {
+  const beside = Math.max(to - from, LEAST_AROUND);
+  return { from: Math.max(0, from - beside), to: to + beside };
+}
+
+/** How many points to ask for around the window so that it has enough of them; null where those at hand are each a single step. */
 export function detailPoints(points: readonly Point[], window: StepWindow): number | null {
   const inside = points.filter((point) => point.step >= window.from && point.step - point.count < window.to);
   if (!inside.some((point) => point.count > 1)) return null;
-  const last = points.at(-1)?.step ?? window.to;
-  const share = (window.to - window.from) / Math.max(1, last - window.from);
-  return Math.min(MOST_POINTS, Math.max(POINTS_IN_VIEW, Math.ceil(POINTS_IN_VIEW / share)));
+  const { from, to } = aroundOf(window);
+  return Math.min(MOST_POINTS, Math.ceil((POINTS_IN_VIEW * (to - from)) / (window.to - window.from)));
 }

@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 import { keyOf, type Series } from '../domain/series';
-import { detailPoints, type StepWindow } from '../domain/zoom';
+import { aroundOf, detailPoints, type StepWindow } from '../domain/zoom';
 import { getMetrics } from '../wire/rest';
 import { toPoint } from '../wire/series';
 
@@ -29,14 +29,9 @@ export class Detail {
       this.found.value = new Map();
       return;
     }
-    const answer = await getMetrics(this.jobId, { names: this.names, points, from_step: window.from }).catch(() => null);
+    const { from, to } = aroundOf(window);
+    const answer = await getMetrics(this.jobId, { names: this.names, points, from_step: from, to_step: to }).catch(() => null);
     if (!answer || key !== this.wanted) return;
-    this.found.value = new Map(
-      answer.series.map((series) => {
-        const inside = series.points.map(toPoint).filter((point) => point.step - point.count < window.to);
-        const total = inside.reduce((sum, point) => sum + point.count, 0);
-        return [keyOf(series.name, series.rank), { ...series, points: inside, total }];
-      }),
-    );
+    this.found.value = new Map(answer.series.map((series) => [keyOf(series.name, series.rank), { ...series, points: series.points.map(toPoint) }]));
   }
 }

@@ -46,7 +46,7 @@ export const getEvents = (id: string, after?: string | number | null): Promise<{
 export const getWorkers = (id: string): Promise<{ items: Worker[] }> => get(at(id, '/workers'));
 export const getMetrics = (
   id: string,
-  query: { names: string; points: number; from_step?: number | undefined },
+  query: { names: string; points: number; from_step?: number | undefined; to_step?: number | undefined },
 ): Promise<{ series: SeriesAnswer[] }> => get(at(id, '/metrics'), query);
 
 export const scaleJob = (id: string, workers: number | { min: number; max: number }): Promise<unknown> =>
