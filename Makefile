@@ -18,7 +18,7 @@ endif
 endif
 
 .PHONY: help install demo serve test soak check bench peers dashboard format
-.PHONY: check-format check-lint check-types check-imports check-tests test-dashboard
+.PHONY: check-format check-lint check-types check-imports check-tests
 
 help:
 	@echo "make demo     train a small GPT, resize it 2 -> 3 -> 2 while it trains (KEEP=1 leaves the service running)"
@@ -79,10 +79,9 @@ format: .venv/.installed-dev
 
 # The dashboard's tests first: the summary of pytest closes the output.
 test: .venv/.installed-dev .venv/.dashboard
-	@status=0; $(MAKE) --no-print-directory test-dashboard || status=1; $(PY) -m pytest $(SPREAD) $(SUITES) || status=1; exit $$status
-
-test-dashboard: .venv/.installed-dev .venv/.dashboard
-	@if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi
+	@status=0; \
+	if test -f .venv/.dashboard; then .ci/npm run check && .ci/npm test; else echo "The dashboard's tests need Node: not run."; fi || status=1; \
+	$(PY) -m pytest $(SPREAD) $(SUITES) || status=1; exit $$status
 
 soak: .venv/.installed-dev
 	@$(PY) -m tests.elastic.soak --minutes $(or $(MINUTES),60) --seed $(or $(SEED),1)

@@ -14,6 +14,7 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from service.domain.errors import (
     AttemptTokenWrong,
@@ -212,6 +213,12 @@ async def _on_refusal(request: Request, error: Exception) -> Response:
     return problem_response(problem, path=request.url.path)
 
 
+async def _on_leave(request: Request, error: Exception) -> Response:
+    """For the counts and logs alone: nobody is there to read it."""
+    problem = ProblemError(400, "bad-request", "The body cannot be read", "its sender left before its end")
+    return problem_response(problem, path=request.url.path)
+
+
 async def _on_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)
     return problem_response(error, path=request.url.path)
@@ -260,4 +267,5 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(ElastaneError, _on_refusal)
     app.add_exception_handler(HTTPException, _on_http)
     app.add_exception_handler(RequestValidationError, _on_validation)
+    app.add_exception_handler(ClientDisconnect, _on_leave)
     app.add_exception_handler(Exception, _on_bug)

@@ -77,9 +77,11 @@ def print_error(error: ApiError, *, as_json: bool) -> None:
         return
     problem = error.problem
     err().print(Text(plain(str(problem.get("title", "Refused"))), style="bold red"))
-    if problem.get("detail"):
-        err().print(plain(str(problem["detail"])))
-    for part in problem.get("errors") or ():
+    parts, detail = problem.get("errors") or (), str(problem.get("detail") or "")
+    # Where the problems say all of it, once is enough.
+    if detail and not (parts and all(str(part.get("problem")) in detail for part in parts)):
+        err().print(plain(detail))
+    for part in parts:
         err().print(Text(f"  {plain(str(part.get('field')))}: {plain(str(part.get('problem')))}"))
         if part.get("fix"):
             err().print(Text(f"    fix: {plain(str(part['fix']))}", style="cyan"))

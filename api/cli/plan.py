@@ -36,13 +36,13 @@ def plan(context: typer.Context, spec: SpecFile, set_: Settings = None, *, as_js
     for kind, size in answer["activations_bytes"].items():
         say(f"activations of a micro-batch, {kind}: {size_text(size)}")
     recommended = answer["recommendation"]
+    workers = f"{recommended['workers']} worker{'' if recommended['workers'] == 1 else 's'}"
     kinds = list(dict.fromkeys(kind for choice in answer["choices"] for kind in choice["bytes_by_kind"]))
     columns = (*_CHOICE, *(kind.upper() for kind in kinds), "STATES", "TOTAL", "SENT/STEP", "STEP S", "FITS")
     print_table(columns, _rows(answer["choices"], kinds, recommended))
     print_table(_OUTLOOK, map(_outlook, answer["outlooks"]))
     return say(
-        f"recommended: stage {recommended['stage']}, offload {recommended['offload']}, "
-        f"{recommended['workers']} workers: {recommended['why']}",
+        f"recommended: stage {recommended['stage']}, offload {recommended['offload']}, {workers}: {recommended['why']}",
         style="green",
     )
 

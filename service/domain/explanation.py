@@ -95,7 +95,8 @@ def _sentences(
         yield f"It needs {needed} to start ({counted(own.min, 'worker')} of {own.slots_each})"
     else:
         yield f"It is given {job.granted} of at most {counted(own.max, 'worker')}; {job.progress.workers} are there"
-    yield f"{free} of {facts.slots} {kind} slots are free; {len(ahead)} other jobs hold some or come first"
+    others = f"; {counted(len(ahead), 'job')} beside it, on slots or first in line" if ahead else ""
+    yield f"{free} of {facts.slots} {kind} slots are free{others}"
     if facts.max_slots > facts.slots:
         yield f"Its autoscaler may bring the cluster to {facts.max_slots} {kind} slots"
     if not job.granted and own.min * own.slots_each > max(facts.slots, facts.max_slots):

@@ -109,6 +109,7 @@ def test_a_refusal_names_field_and_fix_and_ends_with_1(service: LiveService, spe
     assert (done.returncode, done.stdout) == (1, "")
     assert "training.step" in done.stderr
     assert "fix:" in done.stderr
+    assert done.stderr.count("training.step:") == 1
     assert "Traceback" not in done.stderr
 
 

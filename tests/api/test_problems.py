@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.live import TINY, LiveService
+from tests.api.live import TINY, LiveService, wait_until
 
 JOB = "/v1/jobs/0198c0de-0000-7000-8000-000000000000"
 BAD: list[tuple[str, str, int, dict[str, Any]]] = [
@@ -72,6 +72,19 @@ def test_bytes_that_are_no_http_are_answered_with_a_problem(service: LiveService
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/problem+json" in head
     assert json.loads(body)["type"] == "urn:elastane:problem:bad-request"
+
+
+def test_who_leaves_in_the_middle_of_a_body_is_no_fault_of_the_service(service: LiveService) -> None:
+    head = b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
+        raw.sendall(head + b'{"model"')
+
+    def counted() -> str:
+        answers = service.http.get("/metrics").text.splitlines()
+        return next((line for line in answers if "http_requests_total" in line and '"/v1/jobs"' in line), "")
+
+    wait_until(counted)
+    assert 'status="400"' in counted()
 
 
 def test_a_metric_that_nobody_knows_is_refused_with_the_nearest_name(service: LiveService) -> None:
