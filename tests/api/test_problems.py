@@ -75,16 +75,16 @@ def test_bytes_that_are_no_http_are_answered_with_a_problem(service: LiveService
 
 
 def test_who_leaves_in_the_middle_of_a_body_is_no_fault_of_the_service(service: LiveService) -> None:
+    def counted(status: str) -> list[str]:
+        lines = service.http.get("/metrics").text.splitlines()
+        return [line for line in lines if "http_requests_total" in line and f'status="{status}"' in line]
+
+    refused, broken = counted("400"), counted("500")
     head = b"POST /v1/jobs HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n"
     with socket.create_connection(("127.0.0.1", service.port), timeout=10) as raw:
         raw.sendall(head + b'{"model"')
-
-    def counted() -> str:
-        answers = service.http.get("/metrics").text.splitlines()
-        return next((line for line in answers if "http_requests_total" in line and '"/v1/jobs"' in line), "")
-
-    wait_until(counted)
-    assert 'status="400"' in counted()
+    wait_until(lambda: counted("400") != refused)
+    assert counted("500") == broken
 
 
 def test_a_metric_that_nobody_knows_is_refused_with_the_nearest_name(service: LiveService) -> None:
