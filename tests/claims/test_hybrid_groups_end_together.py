@@ -42,6 +42,11 @@ def _until(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def _until_all(folder: Path, name: str, *, rank: int, world: int) -> None:
+    (folder / f"{name}-{rank}").touch()
+    _until(lambda: len([*folder.glob(f"{name}-*")]) == world)
+
+
 def _hang(rank: int, world: int, place: str) -> bool:
     folder = Path(place)
     owner, server = _owner(rank, folder)
@@ -56,14 +61,15 @@ def _hang(rank: int, world: int, place: str) -> bool:
     training = threading.Thread(target=_train, args=(engine, rank, world, freed), daemon=True)
     training.start()
     training.join(2.0)
-    assert training.is_alive(), "the others did not wait for the one that hangs"
+    assert training.is_alive(), f"rank {rank} did not wait for the one that hangs: {freed}"
+    # The first that leaves its groups frees its peers with it: nobody leaves before all were seen to wait.
+    _until_all(folder, "waits", rank=rank, world=world)
     if rank != HANGING:
         owner.void(1)
         training.join(PATIENCE_S)
     # While the one that hangs still does: it goes on when all have been seen here.
     in_time = freed == [True]
-    (folder / f"left-{rank}").touch()
-    _until(lambda: len([*folder.glob("left-*")]) == world)
+    _until_all(folder, "left", rank=rank, world=world)
     training.join(PATIENCE_S)
     del engine, server
     owner.destroy()
