@@ -6,20 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
 
 from tests.api.live import LiveService, now
 from tests.api.test_command import read, run
+from tests.fakes.memory_engine import KINDS, whole_values
 from tests.unit.checkpoint.saves import METAS, engines
 from workers.checkpoint.parts import parts_of
 from workers.checkpoint.store import LocalStore
 from workers.checkpoint.writer import publish, write_rank
+from workers.engine.states import StateKind
 
 
-def published(service: LiveService, job_id: str, puppet: Any, *steps: int) -> Path:
+def published(service: LiveService, job_id: str, puppet: Any, *steps: int, **options: Any) -> Path:
     """Checkpoints on the disk of which the service has heard; the folder that they are in."""
     folder = Path(service.settings.checkpoints)
-    store, (engine,) = LocalStore(folder), engines(1, seed=1)
+    store, (engine,) = LocalStore(folder), engines(1, seed=1, **options)
     for step in steps:
         where: dict[str, Any] = {"job": job_id, "step": step, "attempt": 1}
         report = write_rank(store, **where, rank=0, world_size=1, parts=parts_of(engine, rank=0))
@@ -52,6 +55,22 @@ def test_one_is_verified_exported_pinned_and_deleted(service: LiveService, tmp_p
     assert not (folder / "pin-00000010").exists()
     assert [item["step"] for item in service.http.get(items).json()["items"]] == [20]
     assert kinds(service, job_id)[-3:] == ["checkpoint_verified", "checkpoint_exported", "checkpoint_deleted"]
+
+
+def test_the_average_of_the_weights_is_exported_where_there_is_one(service: LiveService, tmp_path: Path) -> None:
+    job_id, puppet = service.running()
+    published(service, job_id, puppet, 10, kinds=(*KINDS, StateKind.EMA))
+    weights, average, none = (str(tmp_path / name) for name in ("weights", "average", "none"))
+    read(service, "export", job_id, "--to", weights)
+    read(service, "export", job_id, "--to", average, "--average")
+    name, meta = next((name, meta) for name, meta in METAS.items() if meta.trainable)
+    for folder, kind in ((weights, StateKind.MASTER), (average, StateKind.EMA)):
+        with safe_open(f"{folder}/model.safetensors", framework="pt") as file:
+            assert torch.equal(file.get_tensor(name).reshape(-1), whole_values(kind, name, meta.numel, 1))
+    published(service, job_id, puppet, 20)
+    refused = run(service, "export", job_id, "--to", none, "--average")
+    assert refused.returncode == 1
+    assert "train with training.ema_decay" in refused.stderr
 
 
 def test_a_damaged_one_is_named_and_no_success(service: LiveService, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ago, bytes, duration, figure, roughly, short, text, tick, tokensRate, whole } from '../src/domain/format';
+import { ago, bytes, duration, figure, roughly, short, stepLabels, text, tick, tokensRate, whole } from '../src/domain/format';
 
 describe('bytes', () => {
   it.each([
@@ -17,6 +17,11 @@ describe('bytes', () => {
 describe('numbers', () => {
   it('shortens counts', () => expect([950, 12_345, 4_560_000, 7e9].map(short)).toEqual(['950', '12.3k', '4.56M', '7.00G']));
   it('groups whole numbers by a thin space', () => expect(whole(1234567)).toBe('1\u202f234\u202f567'));
+  it('tells the steps of an axis apart, and has nothing between two steps', () => {
+    expect(stepLabels([0, 50_000, 100_000, 150_000])).toEqual(['0', '50000', '100k', '150k']);
+    expect(stepLabels([778_410, 778_410.5, 778_411])).toEqual(['778\u202f410', null, '778\u202f411']);
+    expect(stepLabels([99_999, 100_000, 100_001])).toEqual(['99\u202f999', '100\u202f000', '100\u202f001']);
+  });
   it('keeps four digits of a loss', () => expect([2.71828, 0.00001234, 123456].map(figure)).toEqual(['2.718', '1.23e-5', '1.23e+5']));
   it('names what is not a number', () => expect([NaN, Infinity, -Infinity, null].map(figure)).toEqual(['NaN', '∞', '−∞', '–']));
   it('gives rates their unit', () => expect(text(tokensRate(12_000))).toBe('12.0k tokens/s'));

@@ -1,7 +1,7 @@
 /** From what a chart should show to the options of uPlot. */
 
 import uPlot from 'uplot';
-import { short } from '../domain/format';
+import { stepLabels } from '../domain/format';
 import { ink, tint } from './ink';
 import type { PlotProps } from './plot';
 
@@ -33,12 +33,14 @@ export interface PlotHooks {
 
 const AXIS_FONT = '11px system-ui, sans-serif';
 const AXIS_WIDTH = 52;
+/** Half a step in full, which stands under the right edge. */
+const LAST_LABEL = 24;
 
 export function optionsOf(props: PlotProps, layers: readonly Layer[], { width, height }: { width: number; height: number }, hooks: PlotHooks): uPlot.Options {
   return {
     width: Math.max(120, width),
     height: Math.max(80, height),
-    padding: [6, 10, 0, 0],
+    padding: [6, LAST_LABEL, 0, 0],
     legend: { show: false },
     cursor: {
       sync: { key: props.group ?? 'step', scales: ['x', null] },
@@ -84,13 +86,10 @@ const axisLook = (): Partial<uPlot.Axis> => ({
   ticks: { show: false },
 });
 
-/** Steps are whole; long ones are short, 200k, so that the last of them is not cut off. */
-const stepTick = (step: number): string | null => (Number.isInteger(step) ? (step < 100_000 ? String(step) : short(step)) : null);
-
 function xAxis(props: PlotProps): uPlot.Axis {
-  const across = props.across ?? stepTick;
-  const steps = (_u: uPlot, splits: number[]): (string | null)[] => splits.map(across);
-  return { ...axisLook(), size: 24, gap: 4, values: steps, grid: { show: false } };
+  const { across } = props;
+  const values = (_u: uPlot, splits: number[]): (string | null)[] => (across ? splits.map(across) : stepLabels(splits));
+  return { ...axisLook(), size: 24, gap: 4, space: 64, values, grid: { show: false } };
 }
 
 function yAxis(props: PlotProps): uPlot.Axis {

@@ -46,6 +46,14 @@ export function whole(count: number | null | undefined): string {
   return String(Math.round(count)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
+/** Steps along an axis: 200k where that tells them apart, in full where a close look would read 778k again and again. */
+export function stepLabels(places: readonly number[]): (string | null)[] {
+  const steps = places.filter(Number.isInteger);
+  const inShort = new Map(steps.map((step) => [step, step < 100_000 ? String(step) : short(step)]));
+  const apart = new Set(inShort.values()).size === inShort.size;
+  return places.map((place) => (inShort.has(place) && !apart ? whole(place) : (inShort.get(place) ?? null)));
+}
+
 /** A loss, a norm, a learning rate: four significant digits, exponent where the number asks for one. */
 export function figure(value: number | null | undefined): string {
   if (value === null || value === undefined) return NONE;
