@@ -18,8 +18,8 @@ from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from service.domain.wire import Brief
 from workers.controller.launches import launches
 from workers.controller.names import actor_name
-from workers.controller.place import Place
 from workers.controller.ray_tables import begun, draining_nodes
+from workers.controller.reservation import Reservation
 from workers.worker.actor import Worker
 from workers.worker.messages import Adopted, NotOwner, Ready, Report
 from workers.worker.whereabouts import Where
@@ -36,12 +36,12 @@ ANSWER_WHERE_S = 3.0
 
 @dataclass(slots=True, kw_only=True)
 class Hand:
-    """A worker that was asked for: it has an `actor` or waits for a `place`; `heard` once its process answers, `ready`
-    once it is warm. `silent_s`: it has not answered for so long, of the time that this process itself was awake."""
+    """A worker that was asked for: it has an `actor`, or a `reservation` until then; `heard` once its process answers,
+    `ready` once it is warm. `silent_s`: it has not answered for so long, of the time that this process was awake."""
 
     id: str
     actor: Any = None
-    place: Place | None = None
+    reservation: Reservation | None = None
     ready: Ready | None = None
     heard: bool = False
     silent_s: float = 0.0
@@ -94,14 +94,14 @@ class WorkerGroup:
         """Ask for one more worker; it reports Ready when it is warm."""
         self._born += 1
         worker = f"a{self._brief.attempt_number}-w{self._born}"
-        self._hands[worker] = Hand(id=worker, place=Place(self._options))
+        self._hands[worker] = Hand(id=worker, reservation=Reservation(self._options))
         return worker
 
     def end(self, worker: str) -> None:
         """Kill it; nothing more is heard of it."""
         hand = self._hands.pop(worker, None)
-        if hand is not None and hand.place is not None:
-            hand.place.leave()
+        if hand is not None and hand.reservation is not None:
+            hand.reservation.leave()
         elif hand is not None:
             ray.kill(hand.actor, no_restart=True)
 
@@ -112,7 +112,7 @@ class WorkerGroup:
     def release_all(self) -> None:
         """End those that no newer attempt has adopted; each decides for itself."""
         for hand in list(self._hands.values()):
-            if hand.place is not None:
+            if hand.reservation is not None:
                 self.end(hand.id)
             self.tell(hand.id, "release")
         self._hands.clear()
@@ -149,12 +149,12 @@ class WorkerGroup:
         return haul
 
     def _occupy(self) -> None:
-        """Make the workers whose place stands. What is left between the two steps is nobody else's: the service grants
-        a slot to one job."""
+        """Make the workers whose reservation stands. What is left between the two steps is nobody else's: the service
+        grants a slot to one job."""
         for hand in self._hands.values():
-            if hand.place is not None and hand.place.stands():
-                hand.place.leave()
-                hand.place, hand.actor = None, self._create(hand.id)
+            if hand.reservation is not None and hand.reservation.stands():
+                hand.reservation.leave()
+                hand.reservation, hand.actor = None, self._create(hand.id)
 
     def _create(self, worker: str) -> Any:
         return ACTOR.options(

@@ -8,7 +8,7 @@ from service.domain.parsing import parse_spec
 from service.domain.wire import Brief
 from workers.controller.group import worker_options
 from workers.controller.launches import told
-from workers.controller.place import bundle
+from workers.controller.reservation import bundle
 
 
 def launch(count: int, *, details: str | None = None) -> LaunchRequest:

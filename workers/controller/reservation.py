@@ -13,7 +13,7 @@ from typing import Any
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
 
-class Place:
+class Reservation:
     """A placement group of one bundle; it takes the room itself, so it is left right before the worker is made."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
