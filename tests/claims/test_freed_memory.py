@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import subprocess
 import sys
 
@@ -15,19 +16,22 @@ else:
     assert ctypes.CDLL(None).mallopt(-3, 2**17)
 def use():
     vectors = [torch.zeros(5_000_000) for _ in range(3)]
-for _ in range(4):
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+counts = []
+for _ in range(15):
+    before = faults()
     use()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(5):
-    use()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    counts.append(faults() - before)
+print(*counts)
 """
 
 
-def faults(how: str) -> int:
+def faults_of_a_round(how: str) -> float:
+    """The median: a heap that a small value splits grows once more, by a vector, and stays as it is then."""
     ran = subprocess.run([sys.executable, "-c", ROUNDS, how], capture_output=True, text=True, check=True, timeout=120)
-    return int(ran.stdout)
+    return statistics.median(int(count) for count in ran.stdout.split())
 
 
 def test_memory_that_comes_and_goes_is_not_faulted_in_again() -> None:
-    assert faults("kept") < 1000 < 10_000 < faults("unmapped")
+    assert faults_of_a_round("kept") < 200 < 2_000 < faults_of_a_round("unmapped")
