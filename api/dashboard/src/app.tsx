@@ -34,38 +34,44 @@ export function App() {
       <a class="skip" href="#main" onClick={focusMain}>
         To the content
       </a>
-      <header class="top">
-        <a class="brand" href={hashOf({ page: 'jobs' })} aria-label="Elastane, all jobs">
-          <Mark />
-          <span>Elastane</span>
-        </a>
-        <nav aria-label="Pages">
-          {LINKS.map(([page, name]) => (
-            <a key={page} href={hashOf({ page })} aria-current={isAt(route, page) ? 'page' : undefined}>
-              {name}
-            </a>
-          ))}
-        </nav>
-        <div class="top-right">
-          <Freshness />
-          <SignOut />
-          <ThemeButton />
-          <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick={() => (helpOpen.value = true)}>
-            ?
-          </button>
-          {denied('submit') === null && (
-            <a class="button primary" href={hashOf({ page: 'submit' })}>
-              New job
-            </a>
-          )}
-        </div>
-      </header>
+      <Top route={route} />
       <main id="main" tabIndex={-1}>
         <Content route={route} />
       </main>
       <Notices />
       <Help />
     </>
+  );
+}
+
+function Top({ route }: { route: Route }) {
+  return (
+    <header class="top">
+      <a class="brand" href={hashOf({ page: 'jobs' })} aria-label="Elastane, all jobs">
+        <Mark />
+        <span>Elastane</span>
+      </a>
+      <nav aria-label="Pages">
+        {LINKS.map(([page, name]) => (
+          <a key={page} href={hashOf({ page })} aria-current={isAt(route, page) ? 'page' : undefined}>
+            {name}
+          </a>
+        ))}
+      </nav>
+      <div class="top-right">
+        <Freshness />
+        <SignOut />
+        <ThemeButton />
+        <button type="button" class="icon" aria-label="Keys" title="Keys (?)" onClick={() => (helpOpen.value = true)}>
+          ?
+        </button>
+        {denied('submit') === null && (
+          <a class="button primary" href={hashOf({ page: 'submit' })}>
+            New job
+          </a>
+        )}
+      </div>
+    </header>
   );
 }
 

@@ -56,6 +56,12 @@ interface Near {
   markers: readonly Marker[];
 }
 
+function nearOf(plot: uPlot, markers: readonly Marker[]): Near | null {
+  const left = plot.cursor.left ?? 0;
+  const found = markersNear(plot, markers, left);
+  return found.length ? { left, markers: found } : null;
+}
+
 /** The drawing inside `host`: made anew for other curves, another theme or scale; drawn again for new data, markers or zoom. */
 function useDrawing(props: PlotProps, host: RefObject<HTMLDivElement | null>, near: Signal<Near | null>): void {
   const { content, markers, view } = props;
@@ -69,8 +75,7 @@ function useDrawing(props: PlotProps, host: RefObject<HTMLDivElement | null>, ne
         draw: (p) => drawMarkers(p, markers.peek(), content.peek().broken ?? []),
         moved: (p, step, hovered) => {
           if (hovered) cursorStep.value = step;
-          const found = hovered && step !== null ? markersNear(p, markers.peek(), p.cursor.left ?? 0) : [];
-          near.value = found.length ? { left: p.cursor.left ?? 0, markers: found } : null;
+          near.value = hovered && step !== null ? nearOf(p, markers.peek()) : null;
         },
         selected: (from, to) => props.onZoom(roundWindow(from, to)),
         reset: () => props.onZoom(null),

@@ -3,6 +3,7 @@
 import { keptBy, safety } from '../../domain/buddies';
 import { jobHash } from '../../domain/route';
 import { StateBadge } from '../../part/badge';
+import { Table, type Column } from '../../part/table';
 import type { SlotUse } from '../../wire/cluster';
 import { titleOf } from '../../wire/job';
 
@@ -22,6 +23,8 @@ export function Members({ uses }: { uses: readonly SlotUse[] }) {
   );
 }
 
+const COLUMNS: readonly Column[] = [{ num: 'Rank' }, 'Node', 'Device', 'State', 'Copy of its shard'];
+
 function Group({ use }: { use: SlotUse }) {
   const kept = keptBy(use.members);
   const name = titleOf({ id: use.job_id, name: use.name });
@@ -31,32 +34,19 @@ function Group({ use }: { use: SlotUse }) {
         <a href={jobHash(use.job_id)}>{name}</a>
       </h3>
       <p class="hint">{safety(kept)}</p>
-      <div class="scroll-x" tabIndex={0} role="region" aria-label={`Workers of ${name}, by rank`}>
-        <table class="plain">
-          <thead>
-            <tr>
-              <th class="num">Rank</th>
-              <th>Node</th>
-              <th>Device</th>
-              <th>State</th>
-              <th>Copy of its shard</th>
-            </tr>
-          </thead>
-          <tbody>
-            {kept.slice(0, MOST_ROWS).map((one) => (
-              <tr key={one.rank}>
-                <td class="num">{one.rank}</td>
-                <td>{one.node ?? '–'}</td>
-                <td>{one.device ?? '–'}</td>
-                <td>
-                  <StateBadge state={one.state} />
-                </td>
-                <td>{one.keeper ? `rank ${one.keeper.rank}, ${one.apart ? `on ${one.keeper.node ?? 'another node'}` : 'on the same node'}` : '–'}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label={`Workers of ${name}, by rank`} columns={COLUMNS}>
+        {kept.slice(0, MOST_ROWS).map((one) => (
+          <tr key={one.rank}>
+            <td class="num">{one.rank}</td>
+            <td>{one.node ?? '–'}</td>
+            <td>{one.device ?? '–'}</td>
+            <td>
+              <StateBadge state={one.state} />
+            </td>
+            <td>{one.keeper ? `rank ${one.keeper.rank}, ${one.apart ? `on ${one.keeper.node ?? 'another node'}` : 'on the same node'}` : '–'}</td>
+          </tr>
+        ))}
+      </Table>
       {kept.length > MOST_ROWS && <p class="hint">and {kept.length - MOST_ROWS} more ranks</p>}
     </section>
   );

@@ -7,6 +7,7 @@ import { bytes, text } from '../../domain/format';
 import type { JobChange } from '../../domain/jobchange';
 import { jobHash } from '../../domain/route';
 import { Fault, Loading } from '../../part/views';
+import { Table, type Column } from '../../part/table';
 import { follow } from '../../store/feed';
 import type { Cluster } from '../../wire/cluster';
 import { titleOf } from '../../wire/job';
@@ -158,49 +159,36 @@ function Quotas({ cluster }: { cluster: Cluster }) {
   );
 }
 
+const NODE_COLUMNS: readonly Column[] = ['Address', 'State', { num: 'Slots' }, 'Ranks here', { num: 'Memory' }, 'Accelerator', 'Id'];
+
 function Nodes({ cluster }: { cluster: Cluster }) {
   const uses = cluster.used.map((use) => ({ name: nameOf(use), members: use.members }));
   return (
     <section class="panel" aria-labelledby="nodes-title">
       <h2 id="nodes-title">Nodes</h2>
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Nodes, by address">
-        <table class="plain">
-          <thead>
-            <tr>
-              <th>Address</th>
-              <th>State</th>
-              <th class="num">Slots</th>
-              <th>Ranks here</th>
-              <th class="num">Memory</th>
-              <th>Accelerator</th>
-              <th>Id</th>
-            </tr>
-          </thead>
-          <tbody>
-            {cluster.nodes.map((node) => (
-              <tr key={node.id}>
-                <td>{node.address}</td>
-                <td>
-                  <span class={`badge ${node.alive ? 'state-running' : 'state-lost'}`}>
-                    <i aria-hidden="true" />
-                    {node.alive ? 'alive' : 'gone'}
-                  </span>
-                </td>
-                <td class="num">{node.slots}</td>
-                <td>{ranksOn(node.address, uses).join('; ') || '–'}</td>
-                <td class="num">{text(bytes(node.memory_bytes))}</td>
-                <td>
-                  {node.accelerator ?? '–'}
-                  {node.accelerator_memory_bytes !== null && <small> {text(bytes(node.accelerator_memory_bytes))} each</small>}
-                </td>
-                <td>
-                  <code>{node.id.slice(0, 12)}</code>
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="Nodes, by address" columns={NODE_COLUMNS}>
+        {cluster.nodes.map((node) => (
+          <tr key={node.id}>
+            <td>{node.address}</td>
+            <td>
+              <span class={`badge ${node.alive ? 'state-running' : 'state-lost'}`}>
+                <i aria-hidden="true" />
+                {node.alive ? 'alive' : 'gone'}
+              </span>
+            </td>
+            <td class="num">{node.slots}</td>
+            <td>{ranksOn(node.address, uses).join('; ') || '–'}</td>
+            <td class="num">{text(bytes(node.memory_bytes))}</td>
+            <td>
+              {node.accelerator ?? '–'}
+              {node.accelerator_memory_bytes !== null && <small> {text(bytes(node.accelerator_memory_bytes))} each</small>}
+            </td>
+            <td>
+              <code>{node.id.slice(0, 12)}</code>
+            </td>
+          </tr>
+        ))}
+      </Table>
     </section>
   );
 }

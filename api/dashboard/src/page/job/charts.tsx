@@ -34,10 +34,7 @@ const contentsOf = (view: JobView, { smoothing, rank, other }: Chosen) => ({
 });
 
 export function Charts({ view }: { view: JobView }) {
-  const window = useComputed<StepWindow>(() => {
-    void view.version.value;
-    return parseWindow(place.value.query['steps']) ?? { from: 0, to: Math.max(1, view.job.value?.step ?? 0, lastStep(view)) };
-  });
+  const window = useComputed<StepWindow>(() => windowOf(view));
   useSignalEffect(() => {
     void view.metricsLoaded.value;
     void view.detail.look(parseWindow(place.value.query['steps']), view.get('loss'));
@@ -74,6 +71,12 @@ export function Charts({ view }: { view: JobView }) {
       </div>
     </div>
   );
+}
+
+/** The steps that the address names, else all there are. */
+function windowOf(view: JobView): StepWindow {
+  void view.version.value;
+  return parseWindow(place.value.query['steps']) ?? { from: 0, to: Math.max(1, view.job.value?.step ?? 0, lastStep(view)) };
 }
 
 const zoom = (to: StepWindow | null): void => setQuery({ steps: windowText(to) });

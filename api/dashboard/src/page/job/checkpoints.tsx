@@ -3,11 +3,14 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useMemo } from 'preact/hooks';
 import { Permit } from '../../part/permit';
+import { Table, type Column } from '../../part/table';
 import type { JobView } from '../../store/jobview';
 import { CheckpointList } from '../../store/checkpoints';
 import { isEnded } from '../../wire/job';
 import { CheckpointDialog, type Asked } from './checkpointdialog';
 import { CheckpointRow } from './checkpointrow';
+
+const COLUMNS: readonly Column[] = [{ num: 'Step' }, { num: 'Size' }, { num: 'Files' }, { num: 'Took' }, 'Saved', 'Checked', { unseen: 'Actions' }];
 
 export function CheckpointsPanel({ view }: { view: JobView }) {
   const list = useMemo(() => new CheckpointList(view.id), [view]);
@@ -29,28 +32,11 @@ export function CheckpointsPanel({ view }: { view: JobView }) {
       </div>
       {items?.length === 0 && <p class="hint">None is kept yet.</p>}
       {items && items.length > 0 && (
-        <div class="scroll-x" tabIndex={0} role="region" aria-label="Checkpoints, newest first">
-          <table class="plain checkpoints">
-            <thead>
-              <tr>
-                <th class="num">Step</th>
-                <th class="num">Size</th>
-                <th class="num">Files</th>
-                <th class="num">Took</th>
-                <th>Saved</th>
-                <th>Checked</th>
-                <th>
-                  <span class="hidden">Actions</span>
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {items.map((one) => (
-                <CheckpointRow key={one.step} one={one} list={list} needed={one.step === kept} ask={(what) => (asked.value = { what, one })} />
-              ))}
-            </tbody>
-          </table>
-        </div>
+        <Table label="Checkpoints, newest first" columns={COLUMNS} class="checkpoints">
+          {items.map((one) => (
+            <CheckpointRow key={one.step} one={one} list={list} needed={one.step === kept} ask={(what) => (asked.value = { what, one })} />
+          ))}
+        </Table>
       )}
       {asked.value && <CheckpointDialog asked={asked.value} list={list} onClose={() => (asked.value = null)} />}
     </section>

@@ -4,11 +4,14 @@ import { pointedStep } from '../../chart/cursor';
 import { duration, secondsBetween, text, tokensRate, whole } from '../../domain/format';
 import { generationsOf, lanesOf, type GenerationSpan } from '../../domain/generations';
 import { Moment } from '../../part/moment';
+import { Table, type Column } from '../../part/table';
 import type { JobView } from '../../store/jobview';
 import { isEnded } from '../../wire/job';
 
 /** A cluster's worth of lanes is a wall; the first ones and the table say enough. */
 const MOST_LANES = 16;
+
+const COLUMNS: readonly Column[] = [{ num: 'Gen.' }, { num: 'Workers' }, { num: 'Steps' }, { num: 'Mean rate' }, 'From', 'To', { num: 'For' }];
 
 export function GenerationsPanel({ view }: { view: JobView }) {
   void view.version.value;
@@ -18,38 +21,23 @@ export function GenerationsPanel({ view }: { view: JobView }) {
     <section class="panel" aria-labelledby="generations-title">
       <h2 id="generations-title">Generations</h2>
       <Lanes view={view} spans={spans} />
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Generations, newest first">
-        <table class="plain">
-          <thead>
-            <tr>
-              <th class="num">Gen.</th>
-              <th class="num">Workers</th>
-              <th class="num">Steps</th>
-              <th class="num">Mean rate</th>
-              <th>From</th>
-              <th>To</th>
-              <th class="num">For</th>
-            </tr>
-          </thead>
-          <tbody>
-            {[...spans].reverse().map((span, i) => (
-              <tr key={span.generation} onMouseEnter={() => (pointedStep.value = span.from)} onMouseLeave={() => (pointedStep.value = null)}>
-                <td class="num">{span.generation}</td>
-                <td class="num">{span.workers}</td>
-                <td class="num">
-                  {whole(span.from)}–{whole(span.to)}
-                </td>
-                <td class="num">{text(tokensRate(span.rate))}</td>
-                <td>
-                  <Moment at={span.since} clock />
-                </td>
-                <td>{i === 0 && goesOn(view) ? 'now' : <Moment at={span.until} clock />}</td>
-                <td class="num">{duration(secondsBetween(span.since, span.until))}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="Generations, newest first" columns={COLUMNS}>
+        {[...spans].reverse().map((span, i) => (
+          <tr key={span.generation} onMouseEnter={() => (pointedStep.value = span.from)} onMouseLeave={() => (pointedStep.value = null)}>
+            <td class="num">{span.generation}</td>
+            <td class="num">{span.workers}</td>
+            <td class="num">
+              {whole(span.from)}–{whole(span.to)}
+            </td>
+            <td class="num">{text(tokensRate(span.rate))}</td>
+            <td>
+              <Moment at={span.since} clock />
+            </td>
+            <td>{i === 0 && goesOn(view) ? 'now' : <Moment at={span.until} clock />}</td>
+            <td class="num">{duration(secondsBetween(span.since, span.until))}</td>
+          </tr>
+        ))}
+      </Table>
     </section>
   );
 }

@@ -13,18 +13,12 @@ import { isEnded, titleOf, type Job } from '../../wire/job';
 import { actOnJob, type Verb } from '../../wire/rest';
 import { chooseAll, chosen } from './selection';
 
+const MOST_NAMED = 12;
+
 export function BulkBar({ list }: { list: JobList }) {
   const asking = useSignal<Verb | null>(null);
-  const busy = useSignal(false);
   const jobs = list.all.value.filter((job) => chosen.value.has(job.id) && !isEnded(job.state));
   if (chosen.value.size === 0) return null;
-  const run = async (verb: Verb): Promise<void> => {
-    busy.value = true;
-    await askAll(jobs, verb);
-    busy.value = false;
-    asking.value = null;
-    chooseAll([]);
-  };
   return (
     <div class="bulk" role="region" aria-label="Chosen jobs">
       <b>{chosen.value.size} chosen</b>
@@ -42,27 +36,38 @@ export function BulkBar({ list }: { list: JobList }) {
       <button type="button" class="button quiet" onClick={() => chooseAll([])}>
         Choose none
       </button>
-      {asking.value && (
-        <Dialog
-          title={`${capital(asking.value)} ${jobs.length} job${jobs.length === 1 ? '' : 's'}?`}
-          confirm={capital(asking.value)}
-          danger={asking.value === 'cancel'}
-          busy={busy.value}
-          onConfirm={() => void run(asking.value as Verb)}
-          onClose={() => (asking.value = null)}
-        >
-          <ul class="names">
-            {jobs.slice(0, 12).map((job) => (
-              <li key={job.id}>
-                {titleOf(job)} <small>{job.state}</small>
-              </li>
-            ))}
-            {jobs.length > 12 && <li>and {jobs.length - 12} more</li>}
-          </ul>
-          <EffectLines lines={effectOfMany(jobs, asking.value)} />
-        </Dialog>
-      )}
+      {asking.value && <BulkDialog verb={asking.value} jobs={jobs} close={() => (asking.value = null)} />}
     </div>
+  );
+}
+
+function BulkDialog({ verb, jobs, close }: { verb: Verb; jobs: readonly Job[]; close(): void }) {
+  const busy = useSignal(false);
+  const run = async (): Promise<void> => {
+    busy.value = true;
+    await askAll(jobs, verb);
+    close();
+    chooseAll([]);
+  };
+  return (
+    <Dialog
+      title={`${capital(verb)} ${jobs.length} job${jobs.length === 1 ? '' : 's'}?`}
+      confirm={capital(verb)}
+      danger={verb === 'cancel'}
+      busy={busy.value}
+      onConfirm={() => void run()}
+      onClose={close}
+    >
+      <ul class="names">
+        {jobs.slice(0, MOST_NAMED).map((job) => (
+          <li key={job.id}>
+            {titleOf(job)} <small>{job.state}</small>
+          </li>
+        ))}
+        {jobs.length > MOST_NAMED && <li>and {jobs.length - MOST_NAMED} more</li>}
+      </ul>
+      <EffectLines lines={effectOfMany(jobs, verb)} />
+    </Dialog>
   );
 }
 

@@ -25,7 +25,6 @@ export function FilterBar() {
     field.current?.focus();
     setQuery({ focus: null });
   }, [query['focus']]);
-  const single = JOB_STATES.find((state) => state === chosen);
   return (
     <div class="filters" role="search">
       <input
@@ -44,18 +43,24 @@ export function FilterBar() {
           </button>
         ))}
       </div>
-      <label class="inline-field">
-        <span class="hidden">One state</span>
-        <select value={single ?? ''} onChange={(event) => setQuery({ state: event.currentTarget.value || null })}>
-          <option value="">any state</option>
-          {JOB_STATES.map((state) => (
-            <option key={state} value={state}>
-              {state}
-            </option>
-          ))}
-        </select>
-      </label>
+      <OneState chosen={chosen} />
     </div>
+  );
+}
+
+function OneState({ chosen }: { chosen: string }) {
+  return (
+    <label class="inline-field">
+      <span class="hidden">One state</span>
+      <select value={JOB_STATES.find((state) => state === chosen) ?? ''} onChange={(event) => setQuery({ state: event.currentTarget.value || null })}>
+        <option value="">any state</option>
+        {JOB_STATES.map((state) => (
+          <option key={state} value={state}>
+            {state}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 

@@ -5,6 +5,7 @@ import { KIND_LABEL, MEMORY_KINDS } from '../../domain/memory';
 import { accelerators, bytesOn, offloadsOf, otherTiers, partsOn, sizesOf, smallestThatHolds, stagesOf } from '../../domain/planparts';
 import { withValue } from '../../domain/draft';
 import { SignIn } from '../../part/signin';
+import { Table, type Column } from '../../part/table';
 import type { Planner } from '../../store/planner';
 import type { Plan, PlanChoice } from '../../wire/plan';
 
@@ -110,46 +111,40 @@ function Matrix({ plan, offload, chosen, use }: { plan: Plan; offload: string; c
           </tbody>
         </table>
       </div>
-      <ul class="legend">
-        {MEMORY_KINDS.map((kind) => (
-          <li key={kind}>
-            <i class={`kind-${kind}`} /> {KIND_LABEL[kind]}
-          </li>
-        ))}
-      </ul>
+      <Legend />
     </section>
   );
 }
+
+const Legend = () => (
+  <ul class="legend">
+    {MEMORY_KINDS.map((kind) => (
+      <li key={kind}>
+        <i class={`kind-${kind}`} /> {KIND_LABEL[kind]}
+      </li>
+    ))}
+  </ul>
+);
+
+const ACCELERATOR_COLUMNS: readonly Column[] = ['Memory', 'Fits with', { num: 'Per rank' }, { num: 'Moved per step' }];
 
 /** What it takes on accelerators of each size. */
 function Accelerators({ plan, use }: { plan: Plan; use(choice: PlanChoice): void }) {
   return (
     <section class="panel" aria-labelledby="accelerators-title">
       <h2 id="accelerators-title">On which accelerator</h2>
-      <div class="scroll-x" tabIndex={0} role="region" aria-label="Accelerators, by memory">
-        <table class="plain">
-          <thead>
-            <tr>
-              <th>Memory</th>
-              <th>Fits with</th>
-              <th class="num">Per rank</th>
-              <th class="num">Moved per step</th>
-            </tr>
-          </thead>
-          <tbody>
-            {accelerators(plan.choices).map(({ name, example, andLarger, choice }) => (
-              <tr key={name}>
-                <td>
-                  <b>{name}</b> <small>{andLarger ? 'and larger' : example}</small>
-                </td>
-                <td>{choice ? <Easiest choice={choice} use={use} /> : <span class="bad-text">nothing planned here</span>}</td>
-                <td class="num">{choice && text(bytes(bytesOn(choice, 'device')))}</td>
-                <td class="num">{choice && `${short(choice.elements_per_step)} elements`}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table label="Accelerators, by memory" columns={ACCELERATOR_COLUMNS}>
+        {accelerators(plan.choices).map(({ name, example, andLarger, choice }) => (
+          <tr key={name}>
+            <td>
+              <b>{name}</b> <small>{andLarger ? 'and larger' : example}</small>
+            </td>
+            <td>{choice ? <Easiest choice={choice} use={use} /> : <span class="bad-text">nothing planned here</span>}</td>
+            <td class="num">{choice && text(bytes(bytesOn(choice, 'device')))}</td>
+            <td class="num">{choice && `${short(choice.elements_per_step)} elements`}</td>
+          </tr>
+        ))}
+      </Table>
     </section>
   );
 }
