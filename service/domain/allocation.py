@@ -210,6 +210,6 @@ def why_waiting(demand: Demand, crowd: Crowd, *, slots: int, kind: SlotKind, quo
         )
     return (
         f"Waiting for {needed}: {free} of {slots} are free, "
-        f"{used} are held by {counted(holders, 'other job')} (its priority is {demand.priority}"
+        f"{used} are held by {counted(holders, 'other job')} (this job's priority is {demand.priority}"
         f"{f', and waiting has added {demand.points}' if demand.points else ''})"
     )

@@ -20,6 +20,8 @@ describe('numbers', () => {
   it('tells the steps of an axis apart, and has nothing between two steps', () => {
     expect(stepLabels([0, 50_000, 100_000, 150_000])).toEqual(['0', '50000', '100k', '150k']);
     expect(stepLabels([778_410, 778_410.5, 778_411])).toEqual(['778\u202f410', null, '778\u202f411']);
+    expect(stepLabels([500_000, 502_500, 505_000])).toEqual(['500\u202f000', '502\u202f500', '505\u202f000']);
+    expect(stepLabels([800_000, 1_000_000, 1_200_000])).toEqual(['800k', '1.00M', '1.20M']);
     expect(stepLabels([99_999, 100_000, 100_001])).toEqual(['99\u202f999', '100\u202f000', '100\u202f001']);
   });
   it('keeps four digits of a loss', () => expect([2.71828, 0.00001234, 123456].map(figure)).toEqual(['2.718', '1.23e-5', '1.23e+5']));

@@ -3,6 +3,7 @@ import { brokenSteps, carriedColumn, columnAt, shownText, stepsOf } from '../src
 import { markersOf, sentence, skipMarkers } from '../src/domain/marker';
 import { generationsOf, lanesOf } from '../src/domain/generations';
 import { cumulative } from '../src/domain/memory';
+import { rangeOf } from '../src/domain/range';
 import { hashOf, jobHash, parsePlace } from '../src/domain/route';
 import { rowWindow } from '../src/domain/rows';
 import { emptySeries, type Series } from '../src/domain/series';
@@ -161,4 +162,17 @@ describe('lines', () => {
     expect(path?.band.startsWith('M1.0 1.5L')).toBe(true);
     expect(sparkPath([point(1, 1)], 96, 26)).toBeNull();
   });
+});
+
+describe('the range of an axis', () => {
+  it('leaves room around the values, and starts at zero where it should', () => {
+    expect(rangeOf(1, 3, false)).toEqual([0.84, 3.16]);
+    expect(rangeOf(1, 3, true)).toEqual([0, 3 * 1.12]);
+  });
+  it('is as wide for what differs by rounding alone as for what does not differ', () => {
+    const [low, high] = rangeOf(3, 3 + 4e-16, false);
+    expect(high - low).toBeCloseTo(0.48);
+    expect(rangeOf(0, 0, false)).toEqual([-0.08, 0.08]);
+  });
+  it('is there before there is a value', () => expect(rangeOf(null, null, false)).toEqual([0, 1]));
 });

@@ -213,7 +213,7 @@ def test_the_surplus_is_shared_one_by_one() -> None:
 def test_who_waits_is_told_the_numbers() -> None:
     waiting, crowd = demand("b", low=2, high=2), Crowd(held=3, holders=1)
     assert why_waiting(waiting, crowd, slots=4, kind="cpu") == (
-        "Waiting for 2 cpu slots: 1 of 4 are free, 3 are held by 1 other job (its priority is 50)"
+        "Waiting for 2 cpu slots: 1 of 4 are free, 3 are held by 1 other job (this job's priority is 50)"
     )
 
 

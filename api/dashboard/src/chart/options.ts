@@ -2,6 +2,7 @@
 
 import uPlot from 'uplot';
 import { stepLabels } from '../domain/format';
+import { rangeOf } from '../domain/range';
 import { ink, tint } from './ink';
 import type { PlotProps } from './plot';
 
@@ -69,14 +70,7 @@ function viewRange(props: PlotProps): [number, number] {
 
 function yScale(props: PlotProps): uPlot.Scale {
   if (props.log) return { distr: 3 };
-  return {
-    range: (_u, low, high) => {
-      if (low === null || high === null || !Number.isFinite(low) || !Number.isFinite(high)) return [0, 1];
-      if (props.fromZero) return [0, high <= 0 ? 1 : high * 1.12];
-      const room = (high - low || Math.abs(high) || 1) * 0.08;
-      return [low - room, high + room];
-    },
-  };
+  return { range: (_u, low, high) => rangeOf(low, high, props.fromZero ?? false) };
 }
 
 const axisLook = (): Partial<uPlot.Axis> => ({

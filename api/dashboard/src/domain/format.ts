@@ -46,13 +46,15 @@ export function whole(count: number | null | undefined): string {
   return String(Math.round(count)).replace(/\B(?=(\d{3})+$)/g, '\u202f');
 }
 
-/** Steps along an axis: 200k where that tells them apart, in full where a close look would read 778k again and again. */
+/** Steps along an axis: 200k where all of them can be said so without rounding, in full where one cannot. */
 export function stepLabels(places: readonly number[]): (string | null)[] {
-  const steps = places.filter(Number.isInteger);
-  const inShort = new Map(steps.map((step) => [step, step < 100_000 ? String(step) : short(step)]));
-  const apart = new Set(inShort.values()).size === inShort.size;
-  return places.map((place) => (inShort.has(place) && !apart ? whole(place) : (inShort.get(place) ?? null)));
+  const exact = places.every((place) => !Number.isInteger(place) || place < 100_000 || valueOf(short(place)) === place);
+  const label = (step: number): string => (exact && step >= 100_000 ? short(step) : exact ? String(step) : whole(step));
+  return places.map((place) => (Number.isInteger(place) ? label(place) : null));
 }
+
+/** What `short` said, as a number again. */
+const valueOf = (said: string): number => Math.round(parseFloat(said) * ({ k: 1e3, M: 1e6, G: 1e9 }[said.slice(-1)] ?? 1));
 
 /** A loss, a norm, a learning rate: four significant digits, exponent where the number asks for one. */
 export function figure(value: number | null | undefined): string {

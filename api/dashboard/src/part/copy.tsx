@@ -3,7 +3,10 @@
 import { say } from '../store/notice';
 
 export function copy(text: string, what: string): void {
-  navigator.clipboard.writeText(text).then(
+  // Browsers have a clipboard for pages over https and on loopback alone.
+  const clipboard = navigator.clipboard as Clipboard | undefined;
+  const copied = clipboard ? clipboard.writeText(text) : Promise.reject(new Error('no clipboard'));
+  copied.then(
     () => say(`${what} copied`),
     () => say('The browser did not allow copying; select the text instead', 'bad'),
   );

@@ -55,6 +55,9 @@ export type Verb = 'pause' | 'resume' | 'cancel';
 export const actOnJob = (id: string, verb: Verb): Promise<unknown> => request('POST', at(id, `/${verb}`));
 export const deleteJob = (id: string): Promise<void> => request('DELETE', at(id));
 
+/** 128 random bits; `crypto.randomUUID` is there over https and on loopback alone. */
+export const newKey = (): string => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('');
+
 /** The key makes a repeated click, or a repeat after a lost answer, the same job. */
 export const submitJob = (spec: JobSpec, key: string): Promise<Job> => request('POST', 'v1/jobs', {}, spec, { 'Idempotency-Key': key });
 export const makePlan = (spec: JobSpec): Promise<Plan> => request('POST', 'v1/plan', {}, spec);

@@ -54,7 +54,7 @@ function NoJobs({ filtered }: { filtered: boolean }) {
     <Empty title="No job yet">
       <p>The shortest job there is:</p>
       <pre>
-        <code>elastane submit examples/tiny.yaml --follow</code>
+        <code>elastane submit examples/smallest.yaml --follow</code>
       </pre>
       <p>
         or <a href={hashOf({ page: 'submit' })}>write one here</a>.

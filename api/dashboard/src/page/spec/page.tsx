@@ -9,7 +9,7 @@ import { say } from '../../store/notice';
 import { go, place, setQuery } from '../../store/place';
 import { Planner } from '../../store/planner';
 import { asProblem, type Problem } from '../../wire/problem';
-import { submitJob } from '../../wire/rest';
+import { newKey, submitJob } from '../../wire/rest';
 import { SpecForm } from './form';
 import { PlanView } from './plan';
 import { SpecText } from './text';
@@ -58,7 +58,7 @@ export function SpecPage({ planning }: { planning: boolean }) {
 function SubmitRow({ planner }: { planner: Planner }) {
   const busy = useSignal(false);
   // One key for one wish: a second click or a repeat after a lost answer gives the same job.
-  const key = useMemo(() => crypto.randomUUID(), [planner.spec.value]);
+  const key = useMemo(newKey, [planner.spec.value]);
   const submit = async (): Promise<void> => {
     busy.value = true;
     try {
