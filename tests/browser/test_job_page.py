@@ -42,6 +42,15 @@ def test_a_job_submitted_from_the_form_is_in_the_list_and_its_loss_moves(tab: Ta
     expect(row.locator("svg.spark")).to_be_visible()
 
 
+def test_a_link_to_another_spec_is_followed_where_a_form_stands(tab: Tab) -> None:
+    page = tab.open("/submit?spec=" + quote(json.dumps(spec("first", steps=300))))
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("300")
+    page.evaluate("to => { location.hash = to }", "#/submit?spec=" + quote(json.dumps(spec("second", steps=400))))
+    expect(page.get_by_label("Steps", exact=True)).to_have_value("400")
+    expect(page.get_by_text("the service accepts this")).to_be_visible()
+    assert "second" in page.url
+
+
 def test_the_form_says_what_is_wrong_beside_the_field(tab: Tab) -> None:
     page = tab.open("/submit")
     page.get_by_label("Workers, at least").fill("9")

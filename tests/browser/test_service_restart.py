@@ -34,3 +34,15 @@ def test_a_killed_service_is_said_to_be_stale_and_caught_up_with_without_a_gap(
     # While nobody listened the browser reported what it could not reach.
     assert all("ERR_" in error for error in tab.errors)
     tab.errors.clear()
+
+
+def test_a_form_that_was_opened_while_the_service_was_away_goes_on_by_itself(tab: Tab, service: LocalService) -> None:
+    page = tab.open("/")
+    service.kill()
+    page.evaluate("location.hash = '#/submit'")
+    expect(page.locator(".problems")).to_contain_text("does not answer")
+    service.start()
+    expect(page.get_by_text("the service accepts this")).to_be_visible(timeout=15_000)
+    expect(page.get_by_label("Workers, at least")).to_be_visible()
+    assert all("ERR_" in error for error in tab.errors)
+    tab.errors.clear()

@@ -10,6 +10,8 @@ import { dryRun, getJob, getOpenApi, makePlan } from '../wire/rest';
 import { denied, known } from './session';
 
 const QUIET_MS = 300;
+/** A service that does not answer is asked again. */
+const AGAIN_MS = 4_000;
 
 export const FIRST_SPEC: JobSpec = {
   model: 'gpt-tiny',
@@ -35,9 +37,6 @@ export class Planner {
 
   /** `start`: JOB@STEP, the checkpoint that the new job begins with. */
   async load(fromJob: string | null, start: string | null): Promise<void> {
-    void getOpenApi()
-      .then((document) => (this.schemas.value = document.components.schemas))
-      .catch((error: unknown) => (this.problem.value = asProblem(error)));
     try {
       if (fromJob) this.spec.value = again((await getJob(fromJob)).spec, start);
     } catch (error) {
@@ -48,8 +47,7 @@ export class Planner {
 
   change(spec: JobSpec): void {
     this.spec.value = spec;
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.ask(), QUIET_MS);
+    this.askIn(QUIET_MS);
   }
 
   stop(): void {
@@ -69,16 +67,24 @@ export class Planner {
     return denied('submit') === null ? dryRun(spec) : { dry_run: true, plan: await makePlan(spec), report: {} };
   }
 
+  private askIn(ms: number): void {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => void this.ask(), ms);
+  }
+
   private async ask(): Promise<void> {
     const ticket = ++this.ticket;
     this.asking.value = true;
     try {
+      this.schemas.value ??= (await getOpenApi()).components.schemas;
       const answer = await this.answered();
       if (ticket !== this.ticket) return;
       this.answer.value = answer;
       this.problem.value = null;
     } catch (error) {
-      if (ticket === this.ticket) this.problem.value = asProblem(error);
+      if (ticket !== this.ticket) return;
+      this.problem.value = asProblem(error);
+      if (this.problem.value.unreachable) this.askIn(AGAIN_MS);
     } finally {
       if (ticket === this.ticket) this.asking.value = false;
     }

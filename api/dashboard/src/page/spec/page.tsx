@@ -14,6 +14,21 @@ import { SpecForm } from './form';
 import { PlanView } from './plan';
 import { SpecText } from './text';
 
+/** The spec stands in the address, and a link to another one that is opened on this page is followed. */
+function useAddress(planner: Planner): void {
+  const written = (): string => JSON.stringify(planner.spec.peek());
+  useSignalEffect(() => {
+    void planner.spec.value;
+    const { page } = place.peek().route;
+    if (page === 'plan' || page === 'submit') queueMicrotask(() => setQuery({ spec: written(), from: null, start: null }));
+  });
+  useSignalEffect(() => {
+    const linked = place.value.query['spec'];
+    const spec = linked && linked !== written() ? parseSpec(linked) : null;
+    if (spec) planner.change(spec);
+  });
+}
+
 export function SpecPage({ planning }: { planning: boolean }) {
   const { query } = place.value;
   const planner = useMemo(() => new Planner(parseSpec(query['spec'] ?? '')), []);
@@ -24,10 +39,7 @@ export function SpecPage({ planning }: { planning: boolean }) {
     void planner.load(query['spec'] ? null : (query['from'] ?? null), query['start'] ?? null);
     return () => planner.stop();
   }, [planner]);
-  useSignalEffect(() => {
-    const spec = JSON.stringify(planner.spec.value);
-    if (place.peek().route.page === 'plan' || place.peek().route.page === 'submit') queueMicrotask(() => setQuery({ spec, from: null, start: null }));
-  });
+  useAddress(planner);
   return (
     <section class="spec-page" aria-labelledby="spec-title">
       <div class="page-head">
