@@ -15,22 +15,15 @@ from workers.checkpoint.store import Store
 @contextmanager
 def opened(store: Store, manifest: Manifest, file: str) -> Iterator[VerifiedFile]:
     """A file of the checkpoint. Every trouble in reading it is CheckpointDamaged and names it."""
-    try:
-        with store.open(f"{places.step_folder(manifest.job, manifest.step)}/{file}") as source:
-            yield VerifiedFile(source, manifest.files[file], step=manifest.step, name=file)
-    except FileNotFoundError as error:
-        raise CheckpointDamaged(step=manifest.step, file=file, reason="is missing") from error
-    except OSError as error:
-        raise CheckpointDamaged(step=manifest.step, file=file, reason=f"cannot be read ({error})") from error
+    with _read(manifest, file), store.open(_path(manifest, file)) as source:
+        yield VerifiedFile(source, manifest.files[file], step=manifest.step, name=file)
 
 
 def check_files(store: Store, manifest: Manifest) -> None:
-    """Raises CheckpointDamaged where a file of the manifest is missing or has another size."""
+    """Raises CheckpointDamaged where a file of the manifest is missing, cannot be reached or has another size."""
     for file, checksum in manifest.files.items():
-        try:
-            size_bytes = store.size(f"{places.step_folder(manifest.job, manifest.step)}/{file}")
-        except FileNotFoundError as error:
-            raise CheckpointDamaged(step=manifest.step, file=file, reason="is missing") from error
+        with _read(manifest, file):
+            size_bytes = store.size(_path(manifest, file))
         if size_bytes != checksum.size_bytes:
             reason = f"has {size_bytes} bytes, {checksum.size_bytes} were written"
             raise CheckpointDamaged(step=manifest.step, file=file, reason=reason)
@@ -45,3 +38,17 @@ def damages(store: Store, manifest: Manifest) -> Iterator[CheckpointDamaged]:
                     pass
         except CheckpointDamaged as damage:
             yield damage
+
+
+def _path(manifest: Manifest, file: str) -> str:
+    return f"{places.step_folder(manifest.job, manifest.step)}/{file}"
+
+
+@contextmanager
+def _read(manifest: Manifest, file: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CheckpointDamaged(step=manifest.step, file=file, reason="is missing") from error
+    except OSError as error:
+        raise CheckpointDamaged(step=manifest.step, file=file, reason=f"cannot be read ({error})") from error

@@ -160,6 +160,18 @@ def test_each_damaged_file_has_its_line(tmp_path: Path, store: LocalStore) -> No
     assert found["rank-00002"] == "is missing"
 
 
+def test_a_file_that_the_disk_refuses_to_say_anything_of_is_damaged(tmp_path: Path, store: LocalStore) -> None:
+    for step in (10, 20):
+        save(store, engines(1, seed=step), step=step)
+    file = rank_file(tmp_path, 20, 0)
+    file.unlink()
+    file.symlink_to(file.name)
+    found = newest_complete(store, JOB)
+    assert found.manifest is not None
+    assert found.manifest.step == 10
+    assert [f"{file.name} cannot be read" in str(error) for error in found.passed_over] == [True]
+
+
 def test_a_job_whose_only_checkpoint_is_damaged_is_told_so(tmp_path: Path, store: LocalStore) -> None:
     save(store, engines(1, seed=1), step=10)
     rank_file(tmp_path, 10, 0).unlink()
