@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 
@@ -19,7 +18,7 @@ def use():
 def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 counts = []
-for _ in range(15):
+for _ in range(20):
     before = faults()
     use()
     counts.append(faults() - before)
@@ -27,11 +26,13 @@ print(*counts)
 """
 
 
-def faults_of_a_round(how: str) -> float:
-    """The median: a heap that a small value splits grows once more, by a vector, and stays as it is then."""
+def faults_by_round(how: str) -> list[int]:
     ran = subprocess.run([sys.executable, "-c", ROUNDS, how], capture_output=True, text=True, check=True, timeout=120)
-    return statistics.median(int(count) for count in ran.stdout.split())
+    return [int(count) for count in ran.stdout.split()]
 
 
 def test_memory_that_comes_and_goes_is_not_faulted_in_again() -> None:
-    assert faults_of_a_round("kept") < 200 < 2_000 < faults_of_a_round("unmapped")
+    kept, unmapped = faults_by_round("kept"), faults_by_round("unmapped")
+    # The heap finds its size in the first rounds: four of them as a rule, sometimes more.
+    assert max(kept[-8:]) < 200, kept
+    assert min(unmapped) > 2_000, unmapped

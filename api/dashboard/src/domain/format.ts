@@ -48,12 +48,12 @@ export function whole(count: number | null | undefined): string {
 
 /** Steps along an axis: 200k where all of them can be said so without rounding, in full where one cannot. */
 export function stepLabels(places: readonly number[]): (string | null)[] {
-  const exact = places.every((place) => !Number.isInteger(place) || place < 100_000 || valueOf(short(place)) === place);
-  const label = (step: number): string => (exact && step >= 100_000 ? short(step) : exact ? String(step) : whole(step));
+  const briefly = (step: number): string => (step < 100_000 ? String(step) : short(step));
+  const label = places.filter(Number.isInteger).every((step) => valueOf(briefly(step)) === step) ? briefly : whole;
   return places.map((place) => (Number.isInteger(place) ? label(place) : null));
 }
 
-/** What `short` said, as a number again. */
+/** What was said in short, as a number again. */
 const valueOf = (said: string): number => Math.round(parseFloat(said) * ({ k: 1e3, M: 1e6, G: 1e9 }[said.slice(-1)] ?? 1));
 
 /** A loss, a norm, a learning rate: four significant digits, exponent where the number asks for one. */

@@ -3,6 +3,7 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 import { jobHash } from '../../domain/route';
+import { Table, type Column } from '../../part/table';
 import { isEnded, titleOf, type Explanation, type Job } from '../../wire/job';
 import { explainJob } from '../../wire/rest';
 
@@ -38,27 +39,20 @@ export function WhyPanel({ job }: { job: Job }) {
   );
 }
 
+const COLUMNS: readonly Column[] = ['Ahead of it', { num: 'Priority' }, { num: 'Slots held' }];
+
 function Ahead({ why }: { why: Explanation }) {
   return (
-    <table class="plain">
-      <thead>
-        <tr>
-          <th>Ahead of it</th>
-          <th class="num">Priority</th>
-          <th class="num">Slots held</th>
+    <Table label="Jobs ahead of it" columns={COLUMNS}>
+      {why.ahead.map((one) => (
+        <tr key={one.job_id}>
+          <td>
+            <a href={jobHash(one.job_id)}>{titleOf({ id: one.job_id, name: one.name })}</a>
+          </td>
+          <td class="num">{one.priority}</td>
+          <td class="num">{one.slots}</td>
         </tr>
-      </thead>
-      <tbody>
-        {why.ahead.map((one) => (
-          <tr key={one.job_id}>
-            <td>
-              <a href={jobHash(one.job_id)}>{titleOf({ id: one.job_id, name: one.name })}</a>
-            </td>
-            <td class="num">{one.priority}</td>
-            <td class="num">{one.slots}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+      ))}
+    </Table>
   );
 }
